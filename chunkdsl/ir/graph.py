@@ -1,0 +1,75 @@
+"""The typed program: what `lower` makes of a tree and what the schedule is made from. Immutable.
+
+An op is a list of statements over values. A `Value` is one operation with its operands and its type; a name
+bound by a statement or a parameter is one `Value` object, however often it is used (shared by identity).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from chunkdsl.ir.policy import Policy
+from chunkdsl.ir.types import DimRange, Mesh, SymSize, TensorType
+from chunkdsl.source import Source, Span
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One operation. Kinds and their `args` / `attrs`:
+
+    param        ()            name
+    const        ()            number (int or float); type is scalar f32
+    all_gather   (t,)          axis (mesh axis index), dim
+    reduce_scatter (t,)        axis, dim
+    all_reduce   (t,)          axis
+    matmul       (a, b)        (operands 2-D; a transposed operand is a `transpose` value)
+    transpose    (t,)
+    pick         (t,)          index
+    add sub mul div  (a, b)
+    neg gelu relu silu tanh   (t,)
+    swiglu       (a, b)        silu(a) * b
+    cast         (t,)          (dtype is the type's)
+    """
+
+    kind: str
+    args: tuple[Value, ...]
+    type: TensorType
+    span: Span
+    attrs: dict[str, int | float | str] = field(default_factory=dict)
+    policy: Policy = field(default_factory=Policy)  # of collectives and matmuls
+
+
+@dataclass(frozen=True, eq=False)
+class Param:
+    name: str
+    value: Value
+    inout: bool
+    span: Span
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """`target = value`; the value is evaluated in f32 and rounded once, to `value.type.dtype`."""
+
+    target: str
+    value: Value
+    span: Span
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    name: str
+    params: tuple[Param, ...]
+    results: tuple[tuple[str, Value], ...]
+    statements: tuple[Statement, ...]
+    span: Span
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    source: Source
+    mesh: Mesh
+    ranges: dict[str, DimRange]  # run-time dims, in order of declaration
+    constants: dict[str, SymSize]  # dims with a fixed or derived size
+    tensors: dict[str, TensorType]
+    ops: tuple[Op, ...]

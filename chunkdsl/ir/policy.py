@@ -1,0 +1,79 @@
+"""A policy after checking: every key typed, None where the spec leaves the choice to the compiler (`auto`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from chunkdsl.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkBytes:
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRows:
+    """`count along dim`."""
+
+    count: int
+    dim: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCount:
+    """`count per shard`."""
+
+    count: int
+
+
+ChunkSize = ChunkBytes | ChunkRows | ChunkCount
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`own_sms(n)`: n communication programs in the launch; `co_located`: inside the compute programs (programs = 0)."""
+
+    kind: str
+    programs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FuseFrom:
+    """Gate: the fused path runs when the global size of `dim` is at least `count`. `always` is 0, `never` is None."""
+
+    count: int | None
+    dim: str | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Values of language.md's policy table. `spans` maps each key that the spec wrote to its place."""
+
+    chunk: ChunkSize | None = None
+    tile: tuple[int, int, int] | None = None
+    stages: int | None = None
+    warps: int | None = None
+    compute: str | None = None
+    route: str | None = None
+    via: str | None = None
+    side: str | None = None
+    place: Place | None = None
+    order: str | None = None
+    buffers: int | None = None
+    reduce: str | None = None
+    wire: str | None = None
+    algorithm: str | None = None
+    fuse: str | None = None
+    fuse_from: FuseFrom | None = None
+    fallback: str | None = None
+    spans: dict[str, Span] = field(default_factory=dict, compare=False, hash=False)
+
+    def over(self, base: Policy) -> Policy:
+        """This policy's values, and `base`'s where this one leaves a key out."""
+        merged = {
+            f.name: getattr(self, f.name) if getattr(self, f.name) is not None else getattr(base, f.name)
+            for f in fields(self)
+            if f.name != "spans"
+        }
+        return Policy(**merged, spans={**base.spans, **self.spans})

@@ -1,0 +1,180 @@
+"""Types of the typed program: dtypes, symbolic sizes, the mesh, placements, tensor types.
+
+Placements are DTensor's: on each mesh axis a value is `Replicate`, `Shard(dim)` or `Partial`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class DType(Enum):
+    BF16 = "bf16"
+    F16 = "f16"
+    F32 = "f32"
+    F8E4M3 = "f8e4m3"
+    F8E5M2 = "f8e5m2"
+    I8 = "i8"
+    I32 = "i32"
+    I64 = "i64"
+    BOOL = "bool"
+
+    @property
+    def bytes(self) -> int:
+        return {"bf16": 2, "f16": 2, "f32": 4, "i32": 4, "i64": 8}.get(self.value, 1)
+
+    @property
+    def floating(self) -> bool:
+        return self.value in ("bf16", "f16", "f32", "f8e4m3", "f8e5m2")
+
+
+# ---- sizes: an int once every dim in it is fixed, else an expression over run-time dims
+
+
+@dataclass(frozen=True, slots=True)
+class DimRef:
+    """A run-time dim (declared with a range)."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOp:
+    """`+ - * / mod` over sizes; `/` divides exactly or rounds up, as `cdiv` does. Constants are folded by `lower`."""
+
+    op: str
+    left: SymSize
+    right: SymSize
+
+    def __str__(self) -> str:
+        return f"({self.left} {self.op} {self.right})"
+
+
+SymSize = int | DimRef | SizeOp
+
+
+def evaluate(size: SymSize, dims: Mapping[str, int]) -> int:
+    """Value of a size (elements) with every run-time dim bound. KeyError for a dim that is not."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, DimRef):
+        return dims[size.name]
+    a, b = evaluate(size.left, dims), evaluate(size.right, dims)
+    match size.op:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "/":
+            return -(-a // b)
+        case _:
+            return a % b
+
+
+def dims_in(size: SymSize) -> frozenset[str]:
+    if isinstance(size, int):
+        return frozenset()
+    if isinstance(size, DimRef):
+        return frozenset((size.name,))
+    return dims_in(size.left) | dims_in(size.right)
+
+
+@dataclass(frozen=True, slots=True)
+class DimRange:
+    """Declared range of a run-time dim; every value is low + a multiple of step, or a multiple of step (language.md)."""
+
+    name: str
+    low: int
+    high: int
+    step: int = 1
+    line: int = 0
+
+    def holds(self, value: int) -> bool:
+        return self.low <= value <= self.high and value % self.step == 0
+
+
+# ---- mesh and placements
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAxis:
+    name: str
+    size: int
+    link: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    axes: tuple[MeshAxis, ...]
+
+    def index(self, name: str) -> int:
+        """Position of an axis. KeyError if there is none of that name."""
+        for i, a in enumerate(self.axes):
+            if a.name == name:
+                return i
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    def __str__(self) -> str:
+        return "Replicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Contiguous, ceil-divided along `dim`, as DTensor's."""
+
+    dim: int
+
+    def __str__(self) -> str:
+        return f"Shard({self.dim})"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Each rank of the axis holds an addend of the sum."""
+
+    def __str__(self) -> str:
+        return "Partial"
+
+
+Placement = Replicate | Shard | Partial
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Global shape (elements), dtype, and one placement for each mesh axis."""
+
+    dtype: DType
+    shape: tuple[SymSize, ...]
+    placements: tuple[Placement, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def axis_sharding(self, dim: int) -> int | None:
+        """Index of the mesh axis that shards tensor dimension `dim`, or None."""
+        for axis, p in enumerate(self.placements):
+            if isinstance(p, Shard) and p.dim == dim:
+                return axis
+        return None
+
+
+def shard_size(size: int, world: int) -> int:
+    """Rows of a full shard: ceil(size / world)."""
+    return -(-size // world)
+
+
+def shard_rows(size: int, world: int, rank: int) -> int:
+    """Rows that `rank` holds: the last shards may be short or empty."""
+    s = shard_size(size, world)
+    return max(0, min(size, (rank + 1) * s) - rank * s)
