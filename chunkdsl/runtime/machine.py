@@ -1,0 +1,130 @@
+"""The one seam between a generated wrapper and the machine: memory, lanes, launches, copies, the process group.
+
+A generated module reaches hardware through `Machine` and nothing else; the CPU simulator and the ahead-of-time
+compiler pass objects with the same methods. Copied into every generated module, so: stdlib, torch, triton only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class Symmetric:
+    """Symmetric memory: this rank's tensor, each rank's address of it, and those addresses in device memory."""
+
+    local: torch.Tensor
+    addresses: tuple[int, ...]
+    table: torch.Tensor  # int64 [world]
+
+
+class Machine:
+    """One rank's device. `lane` is "main" (the caller's current stream) or the name of a copy lane."""
+
+    def __init__(self, group, device):
+        self.group = dist.group.WORLD if group is None else group
+        self.rank = dist.get_rank(self.group)
+        self.world = dist.get_world_size(self.group)
+        self.device = torch.device(device)
+        self.sms = 0
+        self.target = "cpu"
+        self._lanes = {}
+        self._keep = []
+        if self.device.type == "cuda":
+            properties = torch.cuda.get_device_properties(self.device)
+            self.sms = properties.multi_processor_count
+            if torch.version.hip:
+                self.target = properties.gcnArchName.split(":")[0]
+                self._memcpy = ctypes.CDLL("libamdhip64.so").hipMemcpyAsync
+            else:
+                self.target = f"sm_{properties.major}{properties.minor}"
+                self._memcpy = ctypes.CDLL("libcuda.so.1").cuMemcpyAsync
+
+    # ---- memory, at construction (only `empty` is called per call)
+
+    def symmetric(self, name, shape, dtype):
+        """Zeroed memory of `shape` on every rank of the group, mapped into each. Collective."""
+        import torch.distributed._symmetric_memory as symm
+
+        tensor = symm.empty(*shape, dtype=dtype, device=self.device)
+        handle = symm.rendezvous(tensor, self.group.group_name)
+        remote = getattr(handle, "get_remote_tensor", None) or handle.get_buffer
+        views = [remote(r, tuple(shape), dtype) for r in range(self.world)]
+        self._keep.append((tensor, handle, views))
+        tensor.zero_()
+        addresses = tuple(tensor.data_ptr() if r == self.rank else v.data_ptr() for r, v in enumerate(views))
+        return Symmetric(tensor, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
+
+    def zeros(self, name, shape, dtype):
+        """Zeroed device memory of this rank alone."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def pinned(self, name, shape, dtype):
+        """Zeroed host memory that kernels and copy engines of this rank can reach."""
+        return torch.zeros(shape, dtype=dtype, pin_memory=self.device.type == "cuda")
+
+    def empty(self, shape, dtype):
+        """Device memory for a result, new for each call."""
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    # ---- work
+
+    def launch(self, kernel, programs, args, constants, warps, stages):
+        """Start `programs` programs of a jitted kernel on the main lane. `args` and `constants` are by name."""
+        kernel[(programs,)](**args, **constants, num_warps=warps, num_stages=stages)
+
+    def copy(self, destination, source, nbytes, lane):
+        """Copy bytes between two addresses in lane order, by a copy engine where the two ends allow it."""
+        stream = self._stream(lane).cuda_stream
+        code = self._memcpy(*map(ctypes.c_void_p, (destination, source)), ctypes.c_size_t(nbytes), ctypes.c_void_p(stream))
+        if code:
+            raise RuntimeError(f"asynchronous copy of {nbytes} bytes failed with driver error {code}")
+
+    def fork(self, lane):
+        """Work given to `lane` from now on starts after everything given to the main lane so far."""
+        self._stream(lane).wait_stream(torch.cuda.current_stream(self.device))
+
+    def join(self, lane):
+        """Work given to the main lane from now on starts after everything given to `lane` so far."""
+        torch.cuda.current_stream(self.device).wait_stream(self._stream(lane))
+
+    def synchronize(self):
+        """Block the host until the device is idle."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _stream(self, lane):
+        if lane == "main":
+            return torch.cuda.current_stream(self.device)
+        if lane not in self._lanes:
+            self._lanes[lane] = torch.cuda.Stream(self.device)
+        return self._lanes[lane]
+
+    # ---- the process group (construction, `exact`, `fallback`)
+
+    def vote(self, value):
+        """Every rank's value, in rank order. Collective."""
+        values = [None] * self.world
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
+    def barrier(self):
+        """Every rank has come here and its device is idle. Collective."""
+        self.synchronize()
+        self.vote(None)
+
+    def gather(self, tensor):
+        """[world, *tensor.shape]: every rank's tensor, bits unchanged. Collective; equal shapes on every rank."""
+        out = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.world)]
+        dist.all_gather(out, tensor.contiguous(), group=self.group)
+        return torch.stack(out)
+
+    def total(self, tensor):
+        """The sum over ranks, in whatever order the library adds. Collective."""
+        out = tensor.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(out, group=self.group)
+        return out
