@@ -1,0 +1,86 @@
+"""CD0: files, the command line and the compiler itself. Their examples are commands, not specs."""
+
+from __future__ import annotations
+
+from chunkdsl.check.registry import Finding, rule
+from chunkdsl.source import Span
+
+
+@rule("CD001", "internal-error")
+def internal_error(what: str) -> Finding:
+    """chunkdsl failed in a way that no spec should be able to cause: this is a defect of chunkdsl.
+
+    Please report it with the spec and the command. `CHUNKDSL_DEBUG=1` prints the Python traceback to stderr.
+
+    Fails:
+        chunkdsl check good.chunk    # by a chunkdsl with a defect
+
+    Mended:
+        chunkdsl check good.chunk    # by a chunkdsl without it
+    """
+    return Finding(
+        f"chunkdsl failed: {what}",
+        help="this is a defect of chunkdsl, not of your spec: please report it with the spec and the command; "
+        "CHUNKDSL_DEBUG=1 prints the traceback",
+    )
+
+
+@rule("CD002", "unreadable-path")
+def unreadable_path(why: str) -> Finding:
+    """A path given on the command line, or a file below a folder given there, could not be read.
+
+    Fails:
+        chunkdsl check missing.chunk
+
+    Mended:
+        chunkdsl check good.chunk
+    """
+    return Finding(f"cannot read this path: {why}")
+
+
+@rule("CD003", "not-utf-8")
+def not_utf_8(byte: int, line: int) -> Finding:
+    """Specs are UTF-8 text (a byte order mark is allowed). This file holds bytes that are not.
+
+    Fails:
+        chunkdsl check latin1.chunk
+
+    Mended:
+        chunkdsl check good.chunk
+    """
+    return Finding(
+        f"not UTF-8 text: the bytes at offset {byte} (line {line}) do not decode",
+        help="save the file as UTF-8",
+    )
+
+
+@rule("CD004", "no-specs-in-folder")
+def no_specs_in_folder() -> Finding:
+    """A folder was given, and neither it nor a folder below it holds a file whose name ends in `.chunk`.
+
+    Fails:
+        chunkdsl check empty
+
+    Mended:
+        chunkdsl check specs
+    """
+    return Finding("this folder holds no .chunk file", help="name a file, or a folder that holds some")
+
+
+@rule("CD005", "unsupported-version")
+def unsupported_version(span: Span, found: int, known: int) -> Finding:
+    """The first item names a version of the language that this chunkdsl does not read.
+
+    Fails:
+        chunkdsl check next.chunk
+
+    Mended:
+        chunkdsl check good.chunk
+    """
+    newer = f"this chunkdsl reads `chunk {known}`"
+    return Finding(
+        f"version {found} of the language is not supported",
+        span,
+        newer,
+        help="upgrade chunkdsl" if found > known else f"write `chunk {known}`",
+    )

@@ -1,0 +1,152 @@
+"""Text to syntax tree, item by item. The only user of Lark.
+
+A bad item yields one finding and is left out; the others survive. Names are not resolved here.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import lark
+import lark.lexer
+
+from chunkdsl.check import files, syntax
+from chunkdsl.diagnostics import Edit, Report
+from chunkdsl.resources import folder
+from chunkdsl.source import Source, Span
+from chunkdsl.syntax import nodes
+from chunkdsl.syntax.build import DEPTH, Builder, depth
+from chunkdsl.syntax.items import cut, skip_idle
+from chunkdsl.syntax.mistakes import Failure, diagnose, head, unclosed
+
+VERSION = 1
+_KEYWORD = re.compile(r"([a-z]+)\(\?!\\w\)")
+_PYTHON = {"True": "PYTHON_BOOLEAN", "False": "PYTHON_BOOLEAN"}
+
+
+class Grammar:
+    """The built parser, and how each of its terminals is spelt. `spelling` maps a terminal's name to the text it
+    stands for; `keywords` maps a keyword to its terminal."""
+
+    def __init__(self, *, strict: bool = False, start: str = "item") -> None:
+        self.keywords: dict[str, str] = {}
+        # interegular is only of use to the strict build, and makes every other one four times slower.
+        known, lark.lexer.has_interegular = lark.lexer.has_interegular, strict
+        try:
+            self._lark = lark.Lark(
+                (folder("grammars") / "chunk.lark").read_text(encoding="utf-8"),
+                parser="lalr",
+                lexer="contextual",
+                start=start,
+                propagate_positions=True,
+                maybe_placeholders=True,
+                strict=strict,
+                lexer_callbacks={"NAME": self._refuse_keyword},
+            )
+        finally:
+            lark.lexer.has_interegular = known
+        self.spelling: dict[str, str] = {}
+        for terminal in self._lark.terminals:
+            if terminal.pattern.type == "str":
+                self.spelling[terminal.name] = terminal.pattern.value
+            elif match := _KEYWORD.fullmatch(terminal.pattern.value):
+                self.spelling[terminal.name] = match[1]
+                self.keywords[match[1]] = terminal.name
+
+    def _refuse_keyword(self, token: lark.Token) -> lark.Token:
+        token.type = self.keywords.get(token) or _PYTHON.get(token, token.type)
+        return token
+
+    def tree(self, text: str, base: int = 0) -> lark.Tree | Failure:
+        """The tree of one item, or where its parse stopped."""
+        try:
+            return self._lark.parse(text)
+        except lark.exceptions.UnexpectedInput as error:
+            parser = error.interactive_parser
+            found = getattr(error, "token", None)
+            before = _end(parser.parser_state.value_stack)
+            if found is None:
+                at, end, kind = error.pos_in_stream, error.pos_in_stream + 1, ""
+            elif found.type == "$END":
+                at, end, kind = before, before, "$END"
+            else:
+                at, end, kind = found.start_pos, found.end_pos, found.type
+            return Failure(text, base, at, end, kind, before, frozenset(parser.accepts()))
+
+    def reach(self, text: str) -> int:
+        """The offset of the token at which the parse of an item stops; past the end if it does not stop."""
+        result = self.tree(text)
+        if not isinstance(result, Failure):
+            return len(text) + 1
+        return len(text) if result.found == "$END" else result.at
+
+
+@cache
+def grammar() -> Grammar:
+    """The parser of items, built once in a process (about 0.1 s)."""
+    return Grammar()
+
+
+def parse(source: Source, report: Report) -> nodes.File:
+    """The items of a source that are well-formed, in order; one finding in `report` for each that is not."""
+    text = source.text
+    lead, cuts = cut(text)
+    if lead is not None:
+        word = _first_word(text, lead)
+        line = text.rfind("\n", 0, word.start) + 1
+        indented = text[word.start].isalpha() and not text[line : word.start].strip()
+        report.add(syntax.item_not_in_column_one(word, Edit(Span(line, word.start), "") if indented else None))
+    items: list[nodes.Item] = []
+    at = 0
+    while at < len(cuts):
+        span, at = cuts[at], at + 1
+        tree = grammar().tree(text[span.start : span.end], span.start)
+        if isinstance(tree, Failure) and tree.found == "$END" and unclosed(tree.text) is not None:
+            body = at
+            while at < len(cuts) and head(text, cuts[at], grammar().keywords) is None:
+                at += 1
+            if at > body:
+                report.add(syntax.unindented_body(_first_word(text, cuts[body])))
+                span = span.cover(cuts[at - 1])
+                tree = grammar().tree(text[span.start : span.end], span.start)
+                if isinstance(tree, Failure):
+                    continue
+        if isinstance(tree, Failure):
+            report.add(diagnose(tree, grammar()))
+        elif (item := _build(tree, span, text, report)) is not None:
+            items.append(item)
+    _check_version(items, report)
+    return nodes.File(Span(0, len(text)), tuple(items))
+
+
+def _end(stack: list) -> int:
+    """Where the last text that the parser took ends."""
+    if not stack:
+        return 0
+    place = getattr(stack[-1], "meta", stack[-1])
+    return getattr(place, "container_end_pos", place.end_pos)
+
+
+def _build(tree: lark.Tree, span: Span, text: str, report: Report) -> nodes.Item | None:
+    if (levels := depth(tree)) > DEPTH:
+        report.add(syntax.nested_too_deeply(_first_word(text, span), levels, DEPTH))
+        return None
+    builder = Builder(span.start, report)
+    item = builder.build(tree)
+    return None if builder.failed else item
+
+
+def _first_word(text: str, span: Span) -> Span:
+    start = skip_idle(text, span.start)
+    match = re.compile(r"\w+|.", re.DOTALL).match(text, start, span.end)
+    return Span(*match.span()) if match else Span(start, start)
+
+
+def _check_version(items: list[nodes.Item], report: Report) -> None:
+    for index, item in enumerate(items):
+        if isinstance(item, nodes.Version):
+            if index:
+                report.add(syntax.misplaced_version(item.span))
+            elif item.number != VERSION:
+                report.add(files.unsupported_version(item.span, item.number, VERSION))
