@@ -1,0 +1,32 @@
+"""The rule for what the language has and this version cannot build yet: refused at its place, never ignored."""
+
+from __future__ import annotations
+
+from chunkdsl.check.registry import Finding, rule
+from chunkdsl.source import Span
+
+
+@rule("CD290", "not-built-yet")
+def not_built_yet(what: str, span: Span, instead: str) -> Finding:
+    """A construct that the language has and this version of the compiler does not build yet.
+
+    It parses, so that an editor helps with it, and it is refused here, once, at its place: accepting it and doing
+    something else would be worse. What depends on it gets no further finding. Not built yet: meshes of two axes;
+    `attention`, `softmax`, `rms_norm`, `scaled_matmul`, `dispatch`, `grouped_matmul`, `combine`, `all_to_all`;
+    fp8, integer and bool tensors as operands; the layouts zigzag, cyclic and ragged; `plan`, `use plan`, `kernel`
+    and `gradient`; `inout`; some policy values (`via = multimem`, `compute = library`, `route = hierarchical(...)`,
+    `buffers = 3`, `reduce = any_order`, `order = given`, and the keys `keep`, `assume`, `validity`, `retry`).
+
+    Fails:
+        mesh tp[8]
+        dim M = 1..4096
+        tensor p : bf16[M, 1024] sum tp
+        op f(p) -> y { y = all_reduce(p) with { via = multimem } }
+
+    Mended:
+        mesh tp[8]
+        dim M = 1..4096
+        tensor p : bf16[M, 1024] sum tp
+        op f(p) -> y { y = all_reduce(p) with { via = tma } }
+    """
+    return Finding(f"{what} is not built yet", span, "the language has it, this version cannot build it", help=instead)

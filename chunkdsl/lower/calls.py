@@ -1,0 +1,257 @@
+"""Calls in tensor expressions: collectives, nonlinear functions, `swiglu`, `cast`. Arguments are matched and typed.
+
+Functions that a later version builds are refused by one finding at the call. Of their arguments only the names are
+looked up: what types they take is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from chunkdsl.check import names as rules
+from chunkdsl.check.unbuilt import not_built_yet
+from chunkdsl.diagnostics import Diagnostic
+from chunkdsl.lower import collectives, operators
+from chunkdsl.lower.nearest import Nearest
+from chunkdsl.lower.operands import Operand
+from chunkdsl.lower.operators import Enclosing
+from chunkdsl.lower.tensors import BUILT_DTYPES, find_axis, find_dtype
+from chunkdsl.syntax import nodes
+
+if TYPE_CHECKING:
+    from chunkdsl.lower.expressions import Expressions
+
+USAGE = {
+    "all_gather": "`all_gather(t)` or `all_gather(t, over = axis)`",
+    "reduce_scatter": "`reduce_scatter(t, D)`, where D is the dimension to scatter",
+    "all_reduce": "`all_reduce(t)` or `all_reduce(t, over = axis)`",
+    "gelu": "`gelu(t)`",
+    "relu": "`relu(t)`",
+    "silu": "`silu(t)`",
+    "tanh": "`tanh(t)`",
+    "swiglu": "`swiglu(a, b)`, which is silu(a) * b",
+    "cast": "`cast(t, dtype)`",
+}
+LATER = {
+    "all_to_all": "all_gather the tensor, or declare it sharded the other way",
+    "attention": "call your attention between ops of this file",
+    "softmax": "compute it between ops of this file",
+    "rms_norm": "normalise between ops of this file",
+    "scaled_matmul": "use bf16 tensors and `@`",
+    "dispatch": "route tokens outside the op",
+    "grouped_matmul": "use one `@` for each expert: `x @ w[0].T`",
+    "combine": "weigh and add outside the op",
+}
+_NEAR = Nearest((*USAGE, *LATER))
+
+
+def lower_call(e: Expressions, call: nodes.Call) -> Operand | None:
+    """The value of a call; None if anything in it was reported."""
+    name = call.function.text
+    if name in LATER:
+        _look_at_names(e, call)
+        return None
+    if name not in USAGE:
+        _look_at_names(e, call)
+        names = e.file.names
+        if names.kind_of(name) in ("kernel", "plan") or name in names.lost:
+            e.fail()  # refused where it is declared
+        elif name in e.bound or names.kind_of(name):
+            known = "ops do not call ops" if names.kind_of(name) == "op" else "a name of something else"
+            e.fail(rules.unknown_function(name, call.function.span, (), known))
+        else:
+            e.fail(rules.unknown_function(name, call.function.span, _NEAR.of(name)))
+        return None
+    return _FUNCTIONS[name](e, call)
+
+
+def _all_gather(e: Expressions, call: nodes.Call) -> Operand | None:
+    args = _match(e, call, 1, ("over",))
+    if args is None:
+        return None
+    t, axes = e.lower(call.args[0]), _over(e, call)
+    if t is None or axes is None or not _is_tensor(e, call, t):
+        return None
+    for axis in reversed(axes) if axes else (None,):  # of several axes the inner one first
+        found = collectives.all_gather(call, t, axis, e.speech)
+        if isinstance(found, Diagnostic):
+            e.fail(found)
+            return None
+        typed, index, dim = found
+        t = e.make("all_gather", (t,), typed, call, dim, axis=index, dim=dim)
+    return t
+
+
+def _reduce_scatter(e: Expressions, call: nodes.Call) -> Operand | None:
+    args = _match(e, call, 2, ("over",))
+    if args is None:
+        return None
+    t, axes = e.lower(call.args[0], _enclosing(e, call)), _over(e, call)
+    name = call.args[1]
+    if not isinstance(name, nodes.Ref):
+        e.fail(rules.wrong_arguments("reduce_scatter", name.span, "takes a dimension's name", USAGE["reduce_scatter"]))
+        return None
+    if t is None or axes is None or not _is_tensor(e, call, t):
+        return None
+    if name.name not in t.dims and not e.file.dims.is_dim(name.name, name.span):
+        e.fail()
+        return None
+    for axis in axes or (None,):  # of several axes the outer one first
+        found = collectives.reduce_scatter(call, t, name.name, name.span, axis, e.speech)
+        if isinstance(found, Diagnostic):
+            e.fail(found)
+            return None
+        typed, index, dim = found
+        t = e.make("reduce_scatter", (t,), typed, call, dim, axis=index, dim=dim)
+    return t
+
+
+def _all_reduce(e: Expressions, call: nodes.Call) -> Operand | None:
+    args = _match(e, call, 1, ("over",))
+    if args is None:
+        return None
+    t, axes = e.lower(call.args[0], _enclosing(e, call)), _over(e, call)
+    if t is None or axes is None or not _is_tensor(e, call, t):
+        return None
+    for axis in axes or (None,):
+        found = collectives.all_reduce(call, t, axis, e.speech)
+        if isinstance(found, Diagnostic):
+            e.fail(found)
+            return None
+        typed, index = found
+        t = e.make("all_reduce", (t,), typed, call, 0, axis=index)
+    return t
+
+
+def _nonlinear(e: Expressions, call: nodes.Call) -> Operand | None:
+    args = _match(e, call, 1)
+    t = e.lower(call.args[0]) if args else None
+    if t is None or not _is_tensor(e, call, t):
+        return None
+    return e.make(call.function.text, (t,), operators.nonlinear(call.function.text, t, e.speech), call)
+
+
+def _swiglu(e: Expressions, call: nodes.Call) -> Operand | None:
+    args = _match(e, call, 2)
+    if not args:
+        return None
+    a, b = e.lower(call.args[0]), e.lower(call.args[1])
+    if a is None or b is None or not (_is_tensor(e, call, a) and _is_tensor(e, call, b)):
+        return None
+    return e.make("swiglu", (a, b), operators.swiglu(a, b, e.speech), call)
+
+
+def _cast(e: Expressions, call: nodes.Call) -> Operand | None:
+    args = _match(e, call, 2)
+    if not args:
+        return None
+    t, word = e.lower(call.args[0]), call.args[1]
+    if not isinstance(word, nodes.Ref):
+        e.fail(rules.wrong_arguments("cast", word.span, "takes a dtype's name", USAGE["cast"]))
+        return None
+    dtype = find_dtype(word)
+    if isinstance(dtype, Diagnostic):
+        e.fail(dtype)
+        return None
+    if dtype not in BUILT_DTYPES:
+        e.fail(not_built_yet(f"a cast to {dtype.value}", word.span, "cast to bf16, f16 or f32"))
+        return None
+    if t is None or not _is_tensor(e, call, t):
+        return None
+    e.warn_cast(t, dtype)
+    return e.make("cast", (t,), operators.cast(t, dtype), call)
+
+
+_FUNCTIONS: dict[str, Callable] = {
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_reduce": _all_reduce,
+    **dict.fromkeys(operators.NONLINEAR, _nonlinear),
+    "swiglu": _swiglu,
+    "cast": _cast,
+}
+
+
+def _match(e: Expressions, call: nodes.Call, count: int, keywords: tuple[str, ...] = ()) -> tuple | None:
+    """The arguments, if there are `count` positional ones first and only known keywords after them, each once."""
+    name, seen = call.function.text, set()
+    positional = 0
+    for arg in call.args:
+        if isinstance(arg, nodes.MoveArg):
+            e.fail(rules.wrong_arguments(name, arg.span, "takes no `A -> B`", USAGE[name]))
+            return None
+        if isinstance(arg, nodes.KeywordArg):
+            word = arg.name.text
+            if word not in keywords or word in seen:
+                why = f"has `{word}` twice" if word in seen else f"takes no `{word}`"
+                e.fail(rules.wrong_arguments(name, arg.name.span, why, USAGE[name]))
+                return None
+            seen.add(word)
+        elif seen:
+            e.fail(rules.wrong_arguments(name, arg.span, "takes keywords last", USAGE[name]))
+            return None
+        else:
+            positional += 1
+    if positional != count:
+        want = f"takes {count} argument{'s' * (count > 1)}, this has {positional}"
+        e.fail(rules.wrong_arguments(name, call.span, want, USAGE[name]))
+        return None
+    return call.args
+
+
+def _over(e: Expressions, call: nodes.Call) -> tuple[int, ...] | None:
+    """Axes named by `over`, outer first; empty if it is left out, None if one is unknown."""
+    for arg in call.args:
+        if not isinstance(arg, nodes.KeywordArg):
+            continue
+        match arg.value:
+            case nodes.Axes(names=names):
+                words = [(n.text, n.span) for n in names]
+            case nodes.Ref(name=word, span=span):
+                words = [(word, span)]
+            case _:
+                e.fail(rules.wrong_arguments(call.function.text, arg.span, "takes axes for `over`", "`over = axis`"))
+                return None
+        found = [find_axis(w, s, e.file.names, e.file.mesh, e.file.report) for w, s in words]
+        if None in found or len(set(found)) < len(found):
+            if None not in found:
+                e.fail(rules.wrong_arguments(call.function.text, arg.span, "has an axis twice", "each axis once"))
+            e.fail()
+            return None
+        return tuple(sorted(found))
+    return ()
+
+
+def _is_tensor(e: Expressions, call: nodes.Call, t: Operand) -> bool:
+    if t.is_const:
+        name = call.function.text
+        e.fail(rules.wrong_arguments(name, t.span, "takes a tensor, this is a number", USAGE[name]))
+    return not t.is_const
+
+
+def _enclosing(e: Expressions, call: nodes.Call) -> Enclosing:
+    return Enclosing(call, call is e.statement)
+
+
+def _look_at_names(e: Expressions, node: nodes.Node) -> None:
+    """Report unknown names, and functions of a later version, below a call that cannot be typed."""
+    match node:
+        case nodes.Ref():
+            e.lower(node)
+        case nodes.Call():
+            if node.function.text in LATER:
+                e.fail(not_built_yet(f"`{node.function.text}`", node.function.span, LATER[node.function.text]))
+            dims = node.args[1:] if node.function.text in ("reduce_scatter", "cast") else ()
+            for arg in node.args:
+                if not (isinstance(arg, nodes.KeywordArg | nodes.MoveArg) or arg in dims):
+                    _look_at_names(e, arg)
+        case nodes.Binary():
+            _look_at_names(e, node.left)
+            _look_at_names(e, node.right)
+        case nodes.Negate():
+            _look_at_names(e, node.operand)
+        case nodes.Attr() | nodes.Pick():
+            _look_at_names(e, node.base)
+        case nodes.Group():
+            _look_at_names(e, node.inner)

@@ -1,0 +1,118 @@
+"""Which names a file declares, and where. Reports duplicates and reserved names; resolves no use of a name.
+
+A declaration that did not parse is not in the tree. Its name is read off the text (items start in column one), so
+that its uses get no finding of their own.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from chunkdsl.check import names as rules
+from chunkdsl.diagnostics import Report
+from chunkdsl.lower.nearest import Nearest
+from chunkdsl.source import Source, Span
+from chunkdsl.syntax import nodes
+
+OP_NAMES_TAKEN = ("check", "close", "placements", "symmetric_bytes")  # the generated module's own interface
+ARGUMENTS_TAKEN = ("self", "out")
+_ITEM_START = re.compile(r"^[A-Za-z]", re.MULTILINE)
+_LOST = re.compile(r"^\w+[^\S\n]+(\w+)|\b(?:dim|tensor|policy|op|plan|kernel|as)\s+(\w+)")
+_LOST_AXIS = re.compile(r"(\w+)\s*\[\s*\d*\s*\](?=\s*(?:,|over\b|#|$))")
+
+
+@dataclass
+class Names:
+    """Declared names. `kinds` maps a name to what it is (axis, dim, tensor, op, kernel, plan) and where it stands."""
+
+    kinds: dict[str, tuple[str, Span]] = field(default_factory=dict)
+    policies: dict[str, nodes.Policy] = field(default_factory=dict)
+    mesh: nodes.Mesh | None = None
+    mesh_lost: bool = False  # a mesh is there, and did not parse
+    lacks_mesh: bool = False  # there is none, and it was said
+    lost: set[str] = field(default_factory=set)  # names whose declaration failed: their uses get no finding
+    _near: dict[str, Nearest] = field(default_factory=dict)
+
+    def kind_of(self, name: str) -> str | None:
+        return self.kinds[name][0] if name in self.kinds else None
+
+    def near(self, name: str, kind: str) -> tuple[str, ...]:
+        """Nearest declared names of a kind."""
+        if kind not in self._near:
+            self._near[kind] = Nearest(n for n, (k, _) in self.kinds.items() if k == kind)
+        return self._near[kind].of(name)
+
+    def known_as(self, name: str) -> str:
+        """`x is a tensor`, or "" for a name nobody declared."""
+        kind = self.kind_of(name)
+        return "" if kind is None else f"`{name}` is {'an' if kind[0] in 'ao' else 'a'} {kind}"
+
+
+def collect_names(file: nodes.File, source: Source, report: Report) -> Names:
+    """All declared names of a file. The first declaration of a name holds."""
+    names = Names()
+    for item in file.items:
+        match item:
+            case nodes.Mesh():
+                if names.mesh is not None:
+                    report.add(rules.duplicate_name("a mesh", item.span, names.mesh.span,
+                                                    "a file has one mesh; axes go into one: `mesh a[2], b[4]`"))
+                    names.lost.update(a.name.text for a in item.axes if a.name.text not in names.kinds)
+                    continue
+                names.mesh = item
+                for axis in item.axes:
+                    _declare(names, "axis", axis.name, report)
+            case nodes.Dim():
+                _declare(names, "dim", item.name, report, ARGUMENTS_TAKEN)
+            case nodes.Tensor():
+                _declare(names, "tensor", item.name, report, ARGUMENTS_TAKEN)
+            case nodes.Op():
+                _declare(names, "op", item.name, report, OP_NAMES_TAKEN)
+            case nodes.Kernel():
+                _declare(names, "kernel", item.name, report)
+            case nodes.Plan() | nodes.UsePlan():
+                _declare(names, "plan", item.name, report)
+            case nodes.Policy():
+                if item.name.text in names.policies:
+                    first = names.policies[item.name.text].name.span
+                    report.add(rules.duplicate_name(f"policy `{item.name.text}`", item.name.span, first))
+                else:
+                    names.policies[item.name.text] = item
+    _find_lost(names, file, source)
+    return names
+
+
+def is_reserved(name: str, taken: tuple[str, ...] = ()) -> str:
+    """Why a name cannot be used in a generated module, or ""."""
+    if keyword.iskeyword(name):
+        return "it is a Python keyword"
+    return "the generated module uses it" if name in taken else ""
+
+
+def _declare(names: Names, kind: str, name: nodes.Name, report: Report, taken: tuple[str, ...] = ()) -> None:
+    if name.text in names.kinds:
+        report.add(rules.duplicate_name(f"`{name.text}`", name.span, names.kinds[name.text][1]))
+        return
+    names.kinds[name.text] = (kind, name.span)
+    if why := is_reserved(name.text, taken):
+        report.add(rules.reserved_name(name.text, name.span, why))
+
+
+def _find_lost(names: Names, file: nodes.File, source: Source) -> None:
+    text = source.text
+    parsed = {item.span.start for item in file.items}
+    starts = [0, *(m.start() for m in _ITEM_START.finditer(text)), len(text)]
+    for start, end in pairwise(starts):
+        if start in parsed or start == end:
+            continue
+        piece = text[start:end]
+        found = {name for groups in _LOST.findall(piece) for name in groups if name}
+        head = piece.split(None, 2)[:2]
+        if "mesh" in piece or (len(head) == 2 and "[" in head[1] and ":" not in head[1]):
+            axes = _LOST_AXIS.findall(piece)
+            found.update(axes)
+            names.mesh_lost = names.mesh_lost or (bool(axes) and names.mesh is None)
+        names.lost |= found

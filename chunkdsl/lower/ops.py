@@ -1,0 +1,142 @@
+"""Ops: parameters, statements and results. One `Op` of the typed program, or None if anything in it was reported."""
+
+from __future__ import annotations
+
+from chunkdsl.check import names as rules
+from chunkdsl.check.unbuilt import not_built_yet
+from chunkdsl.diagnostics import Label
+from chunkdsl.ir.graph import Op, Param, Statement, Value
+from chunkdsl.lower.expressions import Expressions, File
+from chunkdsl.lower.names import is_reserved
+from chunkdsl.lower.operands import Operand
+from chunkdsl.lower.tensors import BUILT_DTYPES
+from chunkdsl.source import Span
+from chunkdsl.syntax import nodes
+
+
+def lower_op(item: nodes.Op, file: File) -> Op | None:
+    """The typed op. Its statements are typed in order, also those below one with an error."""
+    return _OpLowering(item, file).run()
+
+
+class _OpLowering:
+    def __init__(self, item: nodes.Op, file: File) -> None:
+        self.item, self.file = item, file
+        self.expressions = Expressions(file)
+        self.params: dict[str, nodes.Param] = {}
+        self.places: dict[str, Span] = {}  # where each name of a statement is bound
+        self.computed: set[int] = set()  # ids of values that a statement computes
+
+    def run(self) -> Op | None:
+        e = self.expressions
+        params = [p for node in self.item.params if (p := self._param(node)) is not None]
+        statements = [s for node in self.item.body if (s := self._statement(node)) is not None]
+        results = [r for name in self._unique_results() if (r := self._result(name)) is not None]
+        if e.failed:
+            return None
+        return Op(self.item.name.text, tuple(params), tuple(results), tuple(statements), self.item.span)
+
+    def _param(self, node: nodes.Param) -> Param | None:
+        e, name, names = self.expressions, node.name.text, self.file.names
+        if name in self.params:
+            e.fail(rules.duplicate_name(f"parameter `{name}`", node.span, self.params[name].name.span))
+            return None
+        self.params[name] = node
+        if node.inout:
+            e.fail(not_built_yet("`inout`", node.span, "return the new value as a result"))
+        declared = self.file.tensors.get(name)
+        if declared is None:
+            e.bound[name] = None
+            e.fail()
+            if names.kind_of(name) != "tensor" and name not in names.lost:
+                e.fail(rules.unknown_name(name, node.name.span, "a declared tensor", names.near(name, "tensor"),
+                                          names.known_as(name)))
+            return None
+        if declared.type.dtype not in BUILT_DTYPES:
+            self._refuse_dtype(name)
+            e.bound[name] = None
+            return None
+        value = Value("param", (), declared.type, node.span, {"name": name})
+        origin = Label(declared.span, f"declared as {e.speech.type(Operand(value, declared.dims, node.span))}")
+        e.bind(name, Operand(value, declared.dims, node.span), origin)
+        return Param(name, value, node.inout, node.span)
+
+    def _refuse_dtype(self, name: str) -> None:
+        """Once for a tensor, however many ops use it."""
+        declared = self.file.tensors[name]
+        self.expressions.fail()
+        if name not in self.file.refused:
+            self.file.refused.add(name)
+            what = f"a tensor of {declared.type.dtype.value} in an op"
+            self.expressions.fail(not_built_yet(what, declared.dtype_span, "use bf16, f16 or f32"))
+
+    def _statement(self, node: nodes.Statement) -> Statement | None:
+        e = self.expressions
+        e.statement = node.value
+        if node.policy is None:
+            operand = e.lower(node.value)
+        else:
+            operand = e.within(node.policy, node.span, "this statement", node.value)
+        if len(node.targets) > 1:
+            if operand is not None:
+                e.fail(rules.wrong_number_of_targets(len(node.targets), node.value.span))
+            for target in node.targets:
+                self._bind(target, None)
+            return None
+        target = node.targets[0]
+        if not self._bind(target, operand) or operand is None:
+            return None
+        if operand.value.kind in ("const", "param") or id(operand.value) in self.computed:
+            return None  # another name for something that is there already
+        self.computed.add(id(operand.value))
+        return Statement(target.text, operand.value, node.span)
+
+    def _bind(self, target: nodes.Name, operand: Operand | None) -> bool:
+        """Bind a statement's name, unless it has a meaning already."""
+        e, name = self.expressions, target.text
+        if name in self.params:
+            if self.params[name].inout:
+                e.bind(name, operand, Label(target.span, f"`{name}` is bound here"))
+                return True
+            e.fail(rules.assignment_to_parameter(name, target.span, self.params[name].name.span))
+            return False
+        if name in self.places:
+            e.fail(rules.duplicate_name(f"`{name}`", target.span, self.places[name],
+                                        "bind another name: in an op a name means one value"))
+            return False
+        self.places[name] = target.span
+        text = f"`{name}` is {e.speech.type(operand)}" if operand is not None else ""
+        e.bind(name, operand, Label(target.span, text))
+        return True
+
+    def _unique_results(self) -> list[nodes.Name]:
+        first: dict[str, nodes.Name] = {}
+        for name in self.item.results:
+            if name.text in first:
+                self.expressions.fail(rules.duplicate_name(f"result `{name.text}`", name.span, first[name.text].span))
+            else:
+                first[name.text] = name
+        return list(first.values())
+
+    def _result(self, name: nodes.Name) -> tuple[str, Value] | None:
+        e, word = self.expressions, name.text
+        if why := is_reserved(word):
+            e.fail(rules.reserved_name(word, name.span, why))
+            return None
+        if word in self.params and self.params[word].inout:
+            return None  # refused as inout
+        if word in self.params:
+            e.fail(rules.result_without_value(word, name.span, "is a parameter: results are new tensors",
+                                              (Label(self.params[word].name.span, "the parameter"),)))
+            return None
+        if word not in self.places:
+            e.fail(rules.result_without_value(word, name.span, "is bound by no statement"))
+            return None
+        operand = e.bound[word]
+        if operand is None:
+            return None
+        if operand.value.kind in ("const", "param"):
+            what = "a number" if operand.is_const else "a parameter under another name: results are new tensors"
+            e.fail(rules.result_without_value(word, name.span, f"is {what}", (Label(self.places[word], "bound here"),)))
+            return None
+        return word, operand.value

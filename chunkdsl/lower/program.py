@@ -1,0 +1,71 @@
+"""A syntax tree -> a typed program: names, sizes, tensors, policies, then each op. Schedules nothing.
+
+Every finding is reported; what failed is left out, and its uses say nothing more.
+"""
+
+from __future__ import annotations
+
+from chunkdsl.check import names as rules
+from chunkdsl.check.unbuilt import not_built_yet
+from chunkdsl.diagnostics import Report
+from chunkdsl.ir.graph import Op, Program
+from chunkdsl.ir.types import Mesh
+from chunkdsl.lower.expressions import File
+from chunkdsl.lower.names import Names, collect_names
+from chunkdsl.lower.ops import lower_op
+from chunkdsl.lower.policies import Policies
+from chunkdsl.lower.sizes import Dims
+from chunkdsl.lower.tensors import Tensors, lower_mesh
+from chunkdsl.source import Source
+from chunkdsl.syntax import nodes
+
+
+def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
+    """The typed program of a file. Ops with errors are left out of it.
+
+    None if no op could be built on it: the mesh has an error, is not built yet, or is missing where one is needed.
+    """
+    names = collect_names(file, source, report)
+    mesh = lower_mesh(names.mesh, report) if names.mesh is not None else None
+    dims = Dims(names, source, report)
+    dims.declare(file.items)
+    tensors = Tensors(names, mesh, dims, report)
+    for item in file.items:
+        if isinstance(item, nodes.Tensor):
+            tensors.declare(item)
+        else:
+            _refuse_later(item, report)
+    policies = Policies(names, dims, report)
+    policies.declare_all()
+    items = [i for i in file.items if isinstance(i, nodes.Op) and names.kinds[i.name.text] == ("op", i.name.span)]
+    ops: list[Op] = []
+    if mesh is not None:
+        known = File(source, report, names, mesh, dims, tensors.declared, policies)
+        ops = [op for item in items if (op := lower_op(item, known)) is not None]
+    elif items:
+        _need_mesh(items[0], names, report)
+        return None
+    if mesh is None and (names.mesh is not None or names.lacks_mesh or names.mesh_lost):
+        return None
+    if mesh is not None and len(mesh.axes) > 1:
+        return None
+    declared = {name: t.type for name, t in tensors.declared.items()}
+    return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops))
+
+
+def _need_mesh(op: nodes.Op, names: Names, report: Report) -> None:
+    if names.mesh is None and not names.mesh_lost and not names.lacks_mesh:
+        names.lacks_mesh = True
+        report.add(rules.no_mesh(op.name.span))
+
+
+def _refuse_later(item: nodes.Item, report: Report) -> None:
+    match item:
+        case nodes.Plan():
+            report.add(not_built_yet("`plan`", item.name.span, "use route = direct, swizzle or ring"))
+        case nodes.UsePlan():
+            report.add(not_built_yet("`use plan`", item.name.span, "use route = direct, swizzle or ring"))
+        case nodes.Kernel():
+            report.add(not_built_yet("`kernel`", item.name.span, "write the product with `@`"))
+        case nodes.Gradient():
+            report.add(not_built_yet("`gradient`", item.op.span, "write the backward pass as an op of its own"))
