@@ -111,6 +111,12 @@ def diagnose(failure: Failure, parser: Parser) -> Diagnostic:
 
 def unclosed(text: str) -> int | None:
     """The offset of the innermost bracket that is not closed. None if all are."""
+    opened = _opened(text)
+    return opened[-1][1] if opened else None
+
+
+def _opened(text: str) -> list[tuple[str, int]]:
+    """The brackets that are not closed and their offsets, outer first."""
     opened: list[tuple[str, int]] = []
     for match in _TOKENS.finditer(text):
         mark = match[0]
@@ -118,7 +124,7 @@ def unclosed(text: str) -> int | None:
             opened.append((mark, match.start()))
         elif opened and mark == _CLOSER[opened[-1][0]]:
             opened.pop()
-    return opened[-1][1] if opened else None
+    return opened
 
 
 def head(text: str, item: Span, keywords: Collection[str]) -> str | None:
@@ -189,7 +195,7 @@ def _unit(f: Failure, parser: Parser) -> Diagnostic | None:
     match = re.search(r"(?:(?<![\w.])[0-9.]+[ \t]*)?$", f.text[: f.at])
     number = _NUMBER_AND_UNIT.match(f.text, match.start())
     near = number and number.end() > f.at and _UNITS.get(number[2].lower())
-    if near and (f.found or f.text[f.at].isdigit()):
+    if near and number[2] != near and (f.found or f.text[f.at].isdigit()):
         return rules.unknown_unit(f.span(*number.span(2)), number[2], near)
     return None
 
@@ -293,7 +299,7 @@ def _mark(f: Failure, parser: Parser) -> Diagnostic | None:
         guesses += [(f.at, f.end, m) for m in _MARKS if m in spelt and m != f.word]
     guesses += [(f.at, f.at, m if m == "," else f" {m} ") for m in (*_CLOSERS, *_MARKS, *_CLOSER) if m in spelt]
     if f.word in _CLOSERS:
-        guesses.append((f.at, f.end, ""))
+        guesses += [(f.at, f.end, m) for m in _CLOSERS if m in spelt] + [(f.at, f.end, "")]
     guess = _best(f, parser, guesses)
     if guess is None:
         return None
@@ -310,6 +316,12 @@ def _mark(f: Failure, parser: Parser) -> Diagnostic | None:
     return rules.missing_bracket(f.here, mark, None) if mark in _CLOSER else rules.missing_punctuation(place, mark)
 
 
+def _stray(f: Failure, parser: Parser) -> Diagnostic | None:
+    if f.word in _CLOSERS and all(_CLOSER[mark] != f.word for mark, _ in _opened(f.text[: f.at])):
+        return rules.stray_bracket(f.here, f.word)
+    return None
+
+
 def _early_end(f: Failure, parser: Parser) -> Diagnostic | None:
     opener = unclosed(f.text) if f.found == "$END" else None
     if opener is None:
@@ -319,7 +331,7 @@ def _early_end(f: Failure, parser: Parser) -> Diagnostic | None:
 
 DETECTORS: tuple[Callable[[Failure, Parser], Diagnostic | None], ...] = (
     _string, _non_ascii, _item, _unit, _number, _foreign, _keyword, _misspelt, _in_context, _with, _early_end,
-    _mark,
+    _mark, _stray,
 )  # fmt: skip
 
 

@@ -1,0 +1,45 @@
+"""The rules as `chunkdsl explain` prints them: all of them in a list, or one with its examples."""
+
+from __future__ import annotations
+
+import pkgutil
+import textwrap
+from difflib import get_close_matches
+from importlib import import_module
+
+from chunkdsl import check
+from chunkdsl.check.registry import RULES, Rule
+
+
+def load_rules() -> dict[str, Rule]:
+    """Every rule by code, in order of code. Imports the modules of `check/`, which register them."""
+    for module in pkgutil.iter_modules(check.__path__):
+        if not module.ispkg:
+            import_module(f"{check.__name__}.{module.name}")
+    return dict(sorted(RULES.items()))
+
+
+def find_rule(word: str) -> Rule | None:
+    """The rule with this code (in any case) or name."""
+    rules = load_rules()
+    named = {r.name: r for r in rules.values()}
+    return rules.get(word.upper()) or named.get(word.lower())
+
+
+def near_rules(word: str) -> list[str]:
+    """Up to three codes and names that resemble a word, the nearest first."""
+    rules = load_rules()
+    known = {text.lower(): text for r in rules.values() for text in (r.code, r.name)}
+    return [known[k] for k in get_close_matches(word.lower(), known, 3, 0.6)]
+
+
+def describe(rule: Rule) -> str:
+    """A rule's text and examples."""
+    fails, mended = (textwrap.indent(text, "    ").rstrip() for text in (rule.fails, rule.mended))
+    head = f"{rule.code} {rule.name} ({rule.severity.value})"
+    return f"{head}\n\n{rule.text}\n\nFails:\n\n{fails}\n\nMended:\n\n{mended}\n"
+
+
+def list_rules() -> str:
+    """One line for each rule: code, severity, name."""
+    return "".join(f"{r.code}  {r.severity.value:<7}  {r.name}\n" for r in load_rules().values())

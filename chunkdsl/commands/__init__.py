@@ -1,0 +1,7 @@
+"""The commands, one module each: `configure(subparsers)` declares its arguments, `run(args)` returns the exit code.
+
+A new command is one module and its name in NAMES. Modules are imported on every call, so they import what they need
+inside `run`.
+"""
+
+NAMES = ("check", "explain")

@@ -1,0 +1,29 @@
+"""`chunkdsl explain`: what a rule asks for and why, an example that breaks it and the same example mended."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def configure(subparsers) -> None:
+    parser = subparsers.add_parser("explain", help="say what a rule means", description=__doc__)
+    parser.add_argument("rule", nargs="?", metavar="CODE|NAME", help="a rule; without it all are listed")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, or 2 if there is no such rule."""
+    from chunkdsl.check.explain import describe, find_rule, list_rules, near_rules
+
+    if args.rule is None:
+        sys.stdout.write(list_rules())
+        return 0
+    rule = find_rule(args.rule)
+    if rule is None:
+        near = near_rules(args.rule)
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; `chunkdsl explain` lists all rules"
+        print(f"chunkdsl explain: there is no rule {args.rule!r}{hint}", file=sys.stderr)
+        return 2
+    sys.stdout.write(describe(rule))
+    return 0

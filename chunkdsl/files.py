@@ -1,0 +1,63 @@
+"""Finds the specs below the paths that a user gives, and reads them. Parses nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from chunkdsl.check import files as rules
+from chunkdsl.diagnostics import Report
+from chunkdsl.source import Source
+
+SUFFIX = ".chunk"
+_MARK = b"\xef\xbb\xbf"
+
+
+def read(paths: Iterable[str]) -> Iterator[Report]:
+    """A report for each spec, in the order given and by name inside folders, each path once.
+
+    The report of a path that cannot be read has an empty source and says why; so does that of a folder without specs.
+    """
+    seen: set[str] = set()
+    for path in paths:
+        for report in _read_folder(path) if os.path.isdir(path) else (_read_file(path),):
+            if report.source.path not in seen:
+                seen.add(report.source.path)
+                yield report
+
+
+def _read_folder(path: str) -> Iterator[Report]:
+    refused: list[OSError] = []
+    found: list[str] = []
+    for folder, folders, names in os.walk(path, onerror=refused.append):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        found += [os.path.join(folder, n).replace(os.sep, "/") for n in names if n.endswith(SUFFIX)]
+    for error in refused:
+        yield _refuse(error.filename, error)
+    for file in sorted(found):
+        yield _read_file(file)
+    if not found and not refused:
+        report = Report(Source(path, ""))
+        report.add(rules.no_specs_in_folder())
+        yield report
+
+
+def _read_file(path: str) -> Report:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return _refuse(path, error)
+    try:
+        return Report(Source(path, data.removeprefix(_MARK).decode("utf-8")))
+    except UnicodeDecodeError as error:
+        report = Report(Source(path, ""))
+        offset = error.start + len(_MARK) * data.startswith(_MARK)
+        report.add(rules.not_utf_8(offset, data.count(b"\n", 0, offset) + 1))
+        return report
+
+
+def _refuse(path: str, error: Exception) -> Report:
+    report = Report(Source(path, ""))
+    report.add(rules.unreadable_path(getattr(error, "strerror", None) or str(error)))
+    return report

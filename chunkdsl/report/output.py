@@ -1,0 +1,27 @@
+"""Writes findings to standard output in the format asked for, in colour only for a person at a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from chunkdsl.diagnostics import Report
+
+
+def write(reports: Sequence[Report], output_format: str = "text") -> None:
+    """`output_format` is text or json."""
+    if output_format == "json":
+        from chunkdsl.report import json
+
+        sys.stdout.write(json.render(reports))
+    else:
+        from chunkdsl.report import text
+
+        sys.stdout.write(text.render(reports, colour=wants_colour(sys.stdout, os.environ)))
+
+
+def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """True for a terminal that can show it, unless NO_COLOR is set to anything (https://no-color.org)."""
+    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
