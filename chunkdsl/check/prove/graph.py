@@ -65,7 +65,7 @@ class Graph:
         """Tasks directly before t, each with the reason."""
         task = self.plan.tasks[t]
         if self.earlier[t] >= 0:
-            yield self.earlier[t], f"earlier on lane {task.lane}"
+            yield self.earlier[t], f"order of lane {task.lane}"
         for a in task.after:
             yield a, "stream order"
         for s in task.waits:

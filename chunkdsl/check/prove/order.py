@@ -2,7 +2,7 @@
 
 Vector clocks (Fidge, Mattern 1988) over serial lanes only. A task on no such lane has no place in them; it is before t
 if one of the first serial tasks after it is, or if t is reached from it over tasks without a clock alone.
-Clocks are shared between tasks that know the same, which is most tiles.
+Only serial tasks keep a clock; the others keep the last serial tasks before them, which most tiles share.
 """
 
 from __future__ import annotations
@@ -13,78 +13,99 @@ from chunkdsl.check.prove.graph import Graph
 
 
 class Clocks:
-    """Call `enter(t)` for each task in `graph.order`, then `before(a, t)` for the task just entered."""
+    """Call `enter(t)` for each task in `graph.order`, then `before(a, t)` for the task just entered.
+
+    A front maps lanes to places on them: the last serial tasks that are before a task, nothing between. It is enough
+    for most questions; a clock is the elementwise maximum of the clocks of a front.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._known: list[list[int] | None] = [None] * len(graph.plan.tasks)
-        self._signal: list[list[int] | None] = [None] * len(graph.plan.signals)
-        self._zero = [0] * graph.strands
-        self._now: list[int] = self._zero
+        self._fronts: list[dict[int, int]] = [{}] * len(graph.plan.tasks)  # of what comes after each task
+        self._signals: list[dict[int, int] | None] = [None] * len(graph.plan.signals)
+        self._clocks: list[list[list[int]]] = [[] for _ in range(graph.strands)]  # by lane and place on it
+        self._front: dict[int, int] = {}  # of the task entered last
+        self._clock: list[int] | None = None
 
     def enter(self, t: int) -> None:
-        """The clock of t: everything its causes know, and itself if its lane has a clock."""
-        graph, known = self._graph, self._known
-        task = graph.plan.tasks[t]
-        strand, position = graph.strand, graph.position
-        first, others = self._zero, None
-        earlier = graph.earlier[t]
-        if earlier >= 0:
-            first = known[earlier]
-        for a in task.after:
-            clock = known[a]
-            if clock is first:
-                continue
-            if first is self._zero:
-                first = clock
-            elif strand[a] < 0 or first[strand[a]] < position[a]:
-                others = others or {}
-                others[id(clock)] = clock
+        graph, fronts = self._graph, self._fronts
+        task, lane = graph.plan.tasks[t], graph.strand[t]
+        parts = [fronts[graph.earlier[t]]] if graph.earlier[t] >= 0 else []
+        parts += [fronts[a] for a in task.after]
         for s in task.waits:
             givers = graph.givers[s]
-            clock = known[givers[0]] if len(givers) == 1 else self._signal[s] or self._join(s)
-            if clock is first:
-                continue
-            if first is self._zero:
-                first = clock
-            else:
-                others = others or {}
-                others[id(clock)] = clock
-        clock = list(map(max, first, *others.values())) if others else first
-        if strand[t] >= 0:
-            if clock is first:
-                clock = clock.copy()
-            clock[strand[t]] = position[t]
-        known[t] = self._now = clock
+            parts.append(fronts[givers[0]] if len(givers) == 1 else self._published(s))
+        self._front, self._clock = _union(parts), None
+        if lane < 0:
+            fronts[t] = self._front
+            return
+        clock = self._now().copy()
+        clock[lane] = graph.position[t]
+        self._clocks[lane].append(clock)
+        self._clock = clock
+        fronts[t] = {lane: graph.position[t]}
 
     def before(self, a: int, t: int) -> bool:
-        """Exact for tasks a entered before t; t is the task entered last."""
-        graph, now = self._graph, self._now
+        """Exact for a task a entered before t, the one entered last."""
+        graph = self._graph
         strand, position, place, tasks = graph.strand, graph.position, graph.place, graph.plan.tasks
-        lane = strand[a]
-        if lane >= 0:
-            return now[lane] >= position[a]
+        if strand[a] >= 0:
+            return self._knows(strand[a], position[a])
         limit, queue, seen = place[t], [a], {a}
         for x in queue:
-            for group in (graph.followers[x], *(graph.waiters[s] for s in tasks[x].signals)):
+            for group in (graph.followers[x], *[graph.waiters[s] for s in tasks[x].signals]):
                 for y in group:
                     if y == t:
                         return True
-                    lane = strand[y]
-                    if lane >= 0:
-                        if now[lane] >= position[y]:
+                    if strand[y] >= 0:
+                        if place[y] < limit and self._knows(strand[y], position[y]):
                             return True
                     elif y not in seen and place[y] < limit:
                         seen.add(y)
                         queue.append(y)
         return False
 
-    def _join(self, s: int) -> list[int]:
-        distinct = {id(self._known[g]): self._known[g] for g in self._graph.givers[s]}
-        clocks = list(distinct.values())
-        joined = list(map(max, *clocks)) if len(clocks) > 1 else clocks[0]
-        self._signal[s] = joined
-        return joined
+    def _knows(self, lane: int, position: int) -> bool:
+        if self._front.get(lane, 0) >= position:
+            return True
+        return (self._clock or self._now())[lane] >= position
+
+    def _now(self) -> list[int]:
+        """The clock of the front of the task entered last. What is before it on its own lane comes first and knows
+        most of the rest."""
+        clocks, base, more = self._clocks, None, []
+        for lane, position in self._front.items():
+            clock = clocks[lane][position - 1]
+            if base is None:
+                base = clock
+            elif base[lane] < position:
+                more.append(clock)
+        if base is None:
+            base = [0] * self._graph.strands
+        self._clock = list(map(max, base, *more)) if more else base
+        return self._clock
+
+    def _published(self, s: int) -> dict[int, int]:
+        front = self._signals[s]
+        if front is None:
+            front = self._signals[s] = _union([self._fronts[g] for g in self._graph.givers[s]])
+        return front
+
+
+def _union(fronts: list[dict[int, int]]) -> dict[int, int]:
+    """The furthest place on each lane. One of the given objects if the others add nothing: fronts are shared."""
+    if not fronts:
+        return {}
+    result, own = fronts[0], False
+    for front in fronts:
+        if front is result:
+            continue
+        for lane, position in front.items():
+            if result.get(lane, 0) < position:
+                if not own:
+                    result, own = result.copy(), True
+                result[lane] = position
+    return result
 
 
 def path_to(graph: Graph, t: int, rank: int) -> list[tuple[int, str]]:

@@ -37,7 +37,10 @@ class Races:
         put, need = Act.PUT, Act.NEED
         for t in graph.order:
             clocks.enter(t)
-            earlier = {t}  # tasks known to be before t
+            earlier = {t, *tasks[t].after}  # tasks known to be before t
+            if steps[t]:
+                for s in tasks[t].waits:
+                    earlier.update(graph.givers[s])
             for step in steps[t]:
                 act = step.act
                 if act is not put:
@@ -112,11 +115,11 @@ def _knowledge(graph: Graph, a: int, t: int) -> str:
     one, two = tasks[a], tasks[t]
     path = path_to(graph, t, one.rank)
     if len(path) == 1:
-        return f" Nothing on rank {one.rank} is before rank {two.rank}'s {two.name}."
-    lines = [f" The last that it knows of rank {one.rank}:"]
+        return f" Nothing on rank {one.rank} is known to be complete before rank {two.rank}'s {two.name}."
+    lines = [f" The last thing that rank {two.rank}'s {two.name} knows of rank {one.rank}:"]
     for x, reason in path:
-        lines.append(f"    {who(tasks[x])}" + (f"\n      then, by {reason}," if reason else ""))
-    lines.append(f"and {one.name} of call {one.call} need not be complete by then")
+        lines.append(f"    {who(tasks[x])}" + (f"\n      -> {reason} ->" if reason else ""))
+    lines.append(f"by then rank {one.rank}'s {one.name} of call {one.call} need not be complete")
     return "\n".join(lines)
 
 
