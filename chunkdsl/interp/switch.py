@@ -1,0 +1,87 @@
+"""Switches Triton to the interpreter for the length of a `with` block and back, whatever happens inside.
+
+Everything that is replaced (language builtins, calls of jit functions, the interpreter's builder) is put back on
+exit, so ahead-of-time compilation works before and after; it does not work inside the block. Blocks do not nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import triton
+import triton.language as tl
+from triton.language.semantic import TritonSemantic
+from triton.runtime import interpreter as upstream
+from triton.runtime.jit import JITFunction
+
+from chunkdsl.interp.arguments import bind
+from chunkdsl.interp.arithmetic import reduce_in_float32
+from chunkdsl.interp.builder import Builder
+from chunkdsl.interp.memory import Memory
+from chunkdsl.interp.rewrite import rewritten
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The interpreter while it is switched on."""
+
+    builder: Builder
+
+    def run(self, kernel, grid: tuple[int, ...], **arguments) -> None:
+        """Run a whole grid on this thread, x fastest, each program to its end before the next starts."""
+        function, bound = bind(kernel, arguments)
+        nx, ny, nz = (*grid, 1, 1)[:3]
+        for z in range(nz):
+            for y in range(ny):
+                for x in range(nx):
+                    self.builder.place((nx, ny, nz), (x, y, z))
+                    function(**bound)
+
+
+_active = False
+
+
+@contextmanager
+def interpreting(memory: Memory | None = None) -> Iterator[Interpreter]:
+    """Interpret `@triton.jit` functions inside the block; every access goes by `memory`.
+
+    Raises RuntimeError if a block is open already."""
+    global _active
+    if _active:
+        raise RuntimeError("interpreting() blocks do not nest")
+    builder = Builder(memory or Memory())
+    changes = upstream._LangPatchScope()
+    _active = True
+    try:
+        with triton.knobs.runtime.scope(), np.errstate(all="ignore"):
+            triton.knobs.runtime.interpret = True
+            _install(changes, builder)
+            yield Interpreter(builder)
+    finally:
+        _restore(changes)
+        _active = False
+
+
+def _install(changes, builder: Builder) -> None:
+    set_attr = changes.set_attr
+    set_attr(upstream, "interpreter_builder", builder)
+    set_attr(upstream, "interpreter_semantic", TritonSemantic(builder))
+    # Upstream patches what a kernel's globals mention and does so again at each device call; once is enough.
+    language = upstream._patch_lang(_Everything)
+    changes._changes.extend(language._changes)
+    set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
+    for operations in (upstream.ReduceOps, upstream.ScanOps):
+        set_attr(operations, "apply_impl", reduce_in_float32(operations.apply_impl))
+    for function in (JITFunction, upstream.InterpretedFunction):
+        set_attr(function, "__call__", lambda self, *args, **kwargs: rewritten(self.fn)(*args, **kwargs))
+
+
+class _Everything:
+    __globals__ = {"tl": tl, "core": tl.core}  # noqa: RUF012 (read by upstream as a function's globals)
+
+
+def _restore(changes) -> None:
+    changes.restore()

@@ -1,0 +1,141 @@
+"""Who acts in a simulated world: programs of kernels, copies, hosts; each is a place where the scheduler may go on.
+
+An actor has a vector clock and knows whether it only polls. Nothing here decides who runs next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import copy_context
+
+from greenlet import greenlet
+
+from chunkdsl.sim.clocks import Clock, Clocks
+from chunkdsl.sim.log import Trail
+
+
+class Actor:
+    """`component` is the actor's own entry in clocks; `repeats` how often its present poll has seen no change."""
+
+    def __init__(self, rank: int, clocks: Clocks, component: int, clock: Clock) -> None:
+        self.rank = rank
+        self.clocks = clocks
+        self.component = component
+        self.clock = clocks.grown(clock.copy())
+        self.clock[component] += 1
+        self.order = 0
+        self.repeats = 0
+        self._polled_version = -1
+        self._polls: dict[object, int] = {}
+        self.polling = ""  # for people: what was polled last and what it held
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank}"
+
+    def learn(self, clock: Clock) -> None:
+        """Everything that `clock` knows happened before what comes now."""
+        self.clock = self.clocks.join(self.clock, clock)
+
+    def tick(self) -> None:
+        """Later accesses are not covered by what was published so far."""
+        self.clock[self.component] += 1
+
+    def ready_clock(self) -> Clock:
+        """The clock, long enough to compare with any stamp."""
+        self.clock = self.clocks.grown(self.clock)
+        return self.clock
+
+    # ---- polling
+
+    def poll(self, key: object, version: int, text: str) -> None:
+        """A poll has changed nothing. `version` counts changes of polled memory."""
+        if self._polled_version != version:
+            self._polls.clear()
+            self._polled_version = version
+        self._polls[key] = self.repeats = self._polls.get(key, 0) + 1
+        self.polling = text
+
+    def progress(self) -> None:
+        """The actor did something other than polling."""
+        self.repeats = 0
+        self._polls.clear()
+
+    def stuck(self, version: int) -> bool:
+        """It has polled the same word at least twice and nothing that is polled has changed since."""
+        return self.repeats > 1 and self._polled_version == version
+
+    def idle(self, version: int, patience: int) -> bool:
+        """It has polled the same word `patience` times in vain."""
+        return self.repeats >= patience and self._polled_version == version
+
+
+class Program(Actor):
+    """One program of a launch, on its own stack.
+
+    `exposed` is the last access since the last barrier that a release would have to cover, `bulk` a descriptor
+    store nobody has waited for; `fenced` is the clock at the last proxy fence."""
+
+    def __init__(self, rank, clocks, component, clock, launch, index: int, trail: Trail | None) -> None:
+        super().__init__(rank, clocks, component, clock)
+        self.launch = launch
+        self.index = index
+        self.trail = trail
+        self.exposed = ""
+        self.bulk = ""
+        self.published: tuple[Clock, bool] | None = None  # at the last fence, with its scope
+        self._noticed: dict[bool, Clock] = {}  # by relaxed reads, from this rank (False) or any (True)
+        self.proxy_fence()
+        self.reads_clock = False
+        self.greenlet = spawn(lambda: launch.function(**launch.arguments))
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank}, program {self.index} of {self.launch.label}"
+
+    def proxy_fence(self) -> None:
+        """Descriptor loads may use what is known now."""
+        self.fenced = self.ready_clock().copy()
+        self.tick()
+
+    def notice(self, seen: list[Clock], local: list[Clock]) -> None:
+        """Clocks that a relaxed read met; a later fence makes them known."""
+        for wide, clocks in ((True, seen), (False, local)):
+            for clock in clocks:
+                old = self._noticed.get(wide)
+                self._noticed[wide] = clock.copy() if old is None else self.clocks.join(old, clock)
+
+    def fence(self, system: bool) -> None:
+        """A fence: learn what relaxed reads met, and let later relaxed writes publish what is known now."""
+        if system in self._noticed:
+            self.learn(self._noticed[system])
+        self._noticed.clear()
+        self.published = (self.ready_clock().copy(), system)
+        self.tick()
+
+
+class Host(Actor):
+    """A host function. `ready` says when it may go on; `waiting` what for."""
+
+    def __init__(self, rank, clocks, component, function: Callable) -> None:
+        super().__init__(rank, clocks, component, clocks.fresh())
+        self.ready: Callable[[], bool] | None = None
+        self.waiting = ""
+        self.result = None
+        self.meetings = 0
+
+        def run():
+            self.result = function()
+
+        self.greenlet = spawn(run)
+
+    @property
+    def name(self) -> str:
+        return f"host of rank {self.rank}"
+
+
+def spawn(function: Callable) -> greenlet:
+    """A greenlet that keeps the context (numpy's error state) of its maker."""
+    made = greenlet(function)
+    made.gr_context = copy_context()
+    return made

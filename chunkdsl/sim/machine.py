@@ -1,0 +1,145 @@
+"""One simulated rank's machine: the interface of `chunkdsl.runtime.machine.Machine`, in host memory.
+
+Everything a wrapper asks for is queued or carried out by the `World`; this class holds no scheduling.
+Host code sees what ordinary code would see: results are there after `synchronize`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from chunkdsl.runtime.machine import Symmetric
+from chunkdsl.sim.buffers import allocate
+from chunkdsl.sim.faults import CollectiveMismatch
+
+if TYPE_CHECKING:
+    from chunkdsl.sim.world import World
+
+
+class SimMachine:
+    """See `Machine`. Beyond it: `adopt` names memory that is not an argument of a launch, `next_call` marks calls
+    in the log. Methods work inside `World.run` only, on the rank's own host function."""
+
+    def __init__(self, world: World, rank: int) -> None:
+        self._world = world
+        self.group = None
+        self.rank = rank
+        self.world = world.size
+        self.device = torch.device("cpu")
+        self.sms = world.sms
+        self.target = "sim"
+        self.call = 0
+
+    def next_call(self) -> int:
+        """Launches and copies from now on belong to the next call, in the log. Returns its number, from 1."""
+        self.call += 1
+        return self.call
+
+    def adopt(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Make `tensor` known as memory of this rank (the source of a copy, say). Arguments of launches are adopted
+        by themselves. Returns it."""
+        self._world.accesses.space.adopt(name, self.rank, tensor)
+        return tensor
+
+    # ---- memory
+
+    def symmetric(self, name, shape, dtype):
+        """Zeroed memory on every rank, reachable from each. Raises CollectiveMismatch if ranks disagree."""
+        local = allocate(shape, dtype, 0)
+        made = self._meet(f"symmetric {name}", (tuple(shape), dtype, local.data_ptr()))
+        if len({m[:2] for m in made}) > 1:
+            raise CollectiveMismatch(f"symmetric {name}: ranks ask for {[m[:2] for m in made]}", self.rank)
+        self._add(name, "symmetric", local, None)
+        addresses = tuple(m[2] for m in made)
+        table = allocate((self.world,), torch.int64, 0).copy_(torch.tensor(addresses))
+        self._add(f"{name} addresses", "device", table, {self.rank})
+        # A rank that goes on must find the memory of all others known.
+        self._meet(f"symmetric {name}", None)
+        return Symmetric(local, addresses, table)
+
+    def zeros(self, name, shape, dtype):
+        """Zeroed memory of this rank alone."""
+        return self._add(name, "device", allocate(shape, dtype, 0), {self.rank})
+
+    def pinned(self, name, shape, dtype):
+        """Zeroed host memory; the host reads it plainly, without a switch to other actors."""
+        return self._add(name, "pinned", allocate(shape, dtype, 0), {self.rank})
+
+    def empty(self, shape, dtype):
+        """Memory for a result, every byte 0xFF: NaN in float formats, -1 in integers."""
+        self._world.results += 1
+        return self._add(f"result {self._world.results}", "result", allocate(shape, dtype, 0xFF), {self.rank})
+
+    def _add(self, name, kind, tensor, ranks):
+        self._world.accesses.space.add(name, self.rank, kind, tensor, ranks)
+        return tensor
+
+    # ---- work
+
+    def launch(self, kernel, programs, args, constants, warps, stages):
+        """Queue a kernel on the main lane and return. `warps` and `stages` mean nothing here."""
+        self._world.launch(self, kernel, programs, {**args, **constants})
+
+    def copy(self, destination, source, nbytes, lane):
+        """Queue a copy between two addresses on a lane and return."""
+        self._world.copy(self, destination, source, nbytes, lane)
+
+    def fork(self, lane):
+        """Work given to `lane` from now on starts after everything given to the main lane so far."""
+        self._world.order(self, "main", lane)
+
+    def join(self, lane):
+        """Work given to the main lane from now on starts after everything given to `lane` so far."""
+        self._world.order(self, lane, "main")
+
+    def begin_call(self, name):
+        """The next call of an op begins; what it queues belongs to it in the log."""
+        self.next_call()
+
+    def end_call(self):
+        """The call's work is queued."""
+
+    def release(self):
+        """Nothing to give back: the memory goes with the world."""
+
+    def synchronize(self):
+        """Block the host function until all lanes of the rank are empty."""
+        self._world.drain(self.rank, "synchronize", None)
+
+    # ---- the process group
+
+    def vote(self, value):
+        """Every rank's value, in rank order."""
+        return self._meet("vote", value)
+
+    def barrier(self):
+        """Every rank has come here and its lanes are empty."""
+        self.synchronize()
+        self._meet("barrier", None)
+
+    def gather(self, tensor):
+        """[world, *tensor.shape]: every rank's tensor, bits unchanged. Waits for the main lane first."""
+        return torch.stack(self._tensors("gather", tensor))
+
+    def total(self, tensor):
+        """The sum over ranks, in rank order, in float32 (float64, int64), rounded once."""
+        wide = {torch.float64: torch.float64}.get(tensor.dtype, torch.float32)
+        if not tensor.dtype.is_floating_point:
+            wide = torch.int64
+        parts = self._tensors("total", tensor)
+        return functools.reduce(torch.add, (p.to(wide) for p in parts)).to(tensor.dtype)
+
+    def _tensors(self, what: str, tensor: torch.Tensor) -> list[torch.Tensor]:
+        self._world.drain(self.rank, what, "main")
+        parts = self._meet(what, tensor.detach().clone(memory_format=torch.contiguous_format))
+        kinds: Mapping = {(tuple(p.shape), p.dtype): None for p in parts}
+        if len(kinds) > 1:
+            raise CollectiveMismatch(f"{what}: ranks bring {list(kinds)}", self.rank)
+        return parts
+
+    def _meet(self, what: str, value) -> list:
+        return self._world.meet(self.rank, what, value)
