@@ -34,6 +34,7 @@ class Machine:
         self.target = "cpu"
         self._lanes = {}
         self._keep = []
+        self._last = None
         if self.device.type == "cuda":
             properties = torch.cuda.get_device_properties(self.device)
             self.sms = properties.multi_processor_count
@@ -91,6 +92,24 @@ class Machine:
     def join(self, lane):
         """Work given to the main lane from now on starts after everything given to `lane` so far."""
         torch.cuda.current_stream(self.device).wait_stream(self._stream(lane))
+
+    def begin_call(self, name):
+        """Outside a capture, a call on another stream waits for the previous call's end."""
+        if self.device.type == "cuda":
+            torch.cuda.nvtx.range_push(name)
+            if self._last is not None and not torch.cuda.is_current_stream_capturing():
+                torch.cuda.current_stream(self.device).wait_event(self._last)
+
+    def end_call(self):
+        if self.device.type == "cuda":
+            if not torch.cuda.is_current_stream_capturing():
+                self._last = torch.cuda.current_stream(self.device).record_event()
+            torch.cuda.nvtx.range_pop()
+
+    def release(self):
+        """Forget all symmetric memory and lanes."""
+        self._keep.clear()
+        self._lanes.clear()
 
     def synchronize(self):
         """Block the host until the device is idle."""

@@ -1,0 +1,127 @@
+"""What `auto` becomes, by fixed rules, and which transports are legal. No cost model here: a rule is a line and a reason."""
+
+from __future__ import annotations
+
+from chunkdsl.check.targets import copy_engine_buffers, rank_order_ring, transport_not_legal
+from chunkdsl.diagnostics import Report
+from chunkdsl.ir.graph import Value
+from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place, Policy
+from chunkdsl.plan.schedule import Choice, Tiling
+
+GATHER_LEGAL = {
+    # via: (places, routes, sides)
+    "copy_engine": ((None,), ("direct", "swizzle"), ("push", "pull")),
+    "tma": (("own_sms", "co_located"), ("direct", "swizzle", "ring"), ("push", "pull")),
+    "ldst": (("own_sms", "co_located"), ("direct", "swizzle", "ring"), ("push", "pull")),
+}
+REDUCE_LEGAL = {
+    "tma": (("own_sms", "co_located"), ("direct", "swizzle", "ring"), ("push",)),
+    "ldst": (("own_sms", "co_located"), ("direct", "swizzle", "ring"), ("push", "pull")),
+}
+MIB = 1 << 20
+
+
+class Choices:
+    """The settled policy of one collective. Records what `auto` became."""
+
+    def __init__(self, collective: Value, where: str, report: Report, record: list[Choice]) -> None:
+        self.value, self.where, self.report, self.record = collective, where, report, record
+        self.policy: Policy = collective.policy
+        self.ok = True
+
+    def pick(self, key: str, value: object, why: str, shown: str | None = None):
+        """The spec's value of a key, or `value` with the reason why."""
+        given = getattr(self.policy, key)
+        if given is not None:
+            return given
+        self.record.append(Choice(self.where, key, shown or str(value), why))
+        return value
+
+    def refuse(self, diagnostic) -> None:
+        self.report.add(diagnostic)
+        self.ok = False
+
+    def span(self, key: str):
+        return self.policy.spans.get(key, self.value.span)
+
+    def gather(self) -> dict:
+        """route, via, side, place, programs, order of an all-gather."""
+        route = self.pick("route", "swizzle", "spreads the ranks' reads over different peers")
+        default_via = "ldst" if route == "ring" or self.policy.place else "copy_engine"
+        via = self.pick("via", default_via, "copy engines leave the multiprocessors to the tiles")
+        side = "push" if route == "ring" else "pull" if via == "copy_engine" else "push"
+        side = self.pick("side", side, "one staged copy serves every reader" if side == "pull" else "no entry barrier")
+        place = self.policy.place
+        if via != "copy_engine":
+            place = self.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
+        order = self.pick("order", "arrival", "tiles start with what is there")
+        self._legal("all_gather", GATHER_LEGAL, via, route, side, place)
+        return dict(route=route, via=via, side=side, place=place, order=order)
+
+    def reduce(self, algorithm: str | None) -> dict:
+        """route, via, side, place, order, reduce of a reduce-scatter or the first half of an all-reduce."""
+        kind = self.value.kind
+        route = self.pick("route", "swizzle", "spreads the ranks' writes over different peers")
+        via = self.pick("via", "ldst", "tiles store straight to the owner")
+        default = Place("own_sms", 16) if route == "ring" else Place("co_located")
+        place = self.pick("place", default, "the tile that made it stores it", f"{default.kind}")
+        side = self.pick("side", "push", "the store is the transfer")
+        order = self.pick("order", "arrival", "what travels first is computed first")
+        reduce = self.pick("reduce", "fixed", "the same sum on every run")
+        self._legal(kind, REDUCE_LEGAL, via, route, side, place)
+        if side == "pull" and place.kind == "own_sms":
+            self._refuse_transport(kind, "side = pull, place = own_sms", "the reduce launch itself reads the partials")
+        if algorithm == "one_shot" and (place.kind == "own_sms" or route == "ring"):
+            self._refuse_transport(kind, "algorithm = one_shot", "every tile goes to every rank: co_located, no ring")
+        if route == "ring" and place.kind == "co_located" and order != "arrival":
+            self._refuse_transport(kind, f"order = {order}", "a co-located ring forwards in the order it computes")
+        if reduce == "rank_order" and route == "ring":
+            self.refuse(rank_order_ring(self.span("reduce")))
+        return dict(route=route, via=via, side=side, place=place, order=order, reduce=reduce)
+
+    def chunk_rows(self, row_bytes: int) -> ChunkRows | ChunkCount:
+        """Chunk as rows or as a count for each shard. `row_bytes`: bytes of a row as it travels, at its bound."""
+        chunk = self.pick("chunk", ChunkBytes(4 * MIB), "few, large chunks: each flag costs microseconds", "4 MiB")
+        if isinstance(chunk, ChunkBytes):
+            return ChunkRows(max(1, chunk.count // max(1, row_bytes)), "")
+        return chunk
+
+    def buffers(self, total_bytes: int, copy_engine: bool) -> int:
+        """Copies of the communication buffer across calls."""
+        if copy_engine:
+            if self.policy.buffers not in (None, 1):
+                self.refuse(copy_engine_buffers(self.span("buffers")))
+            return self.pick("buffers", 1, "copy engines need fixed addresses; the call ends with a barrier")
+        small = total_bytes <= MIB
+        why = "small: a second buffer is cheaper than a barrier" if small else "above 1 MiB: a barrier is cheaper"
+        return self.pick("buffers", 2 if small else 1, why)
+
+    def _legal(self, kind: str, table: dict, via: str, route: str, side: str, place: Place | None) -> None:
+        if via not in table:
+            why = "copy engines neither wait for tiles nor add"
+            return self._refuse_transport(kind, f"via = {via}", why, "via")
+        places, routes, sides = table[via]
+        if route not in routes:
+            why = "a ring forwards what arrived, and copy engines do not wait"
+            return self._refuse_transport(kind, f"route = {route}, via = {via}", why, "route")
+        if (place.kind if place else None) not in places:
+            why = "a copy engine runs beside the multiprocessors" if via == "copy_engine" else "it needs a place"
+            return self._refuse_transport(kind, f"via = {via}, place", why, "place")
+        if side not in sides or (route == "ring" and side == "pull"):
+            why = "only stores carry a descriptor to a peer" if side in ("push", "pull") and route != "ring" else "a ring forwards"
+            return self._refuse_transport(kind, f"route = {route}, via = {via}, side = {side}", why, "side")
+
+    def _refuse_transport(self, kind: str, transport: str, why: str, key: str = "via") -> None:
+        legal = "see the table of legal transports in the language reference"
+        self.refuse(transport_not_legal(kind, transport, why, legal, self.span(key)))
+
+
+def default_tile(dtype: str, accumulators: int) -> tuple[int, int, int]:
+    if dtype == "f32":
+        return (128, 128, 32)
+    return (128, 256, 64) if accumulators == 1 else (128, 128, 64)
+
+
+def rows_tiling(columns: int) -> Tiling:
+    """Tiles of launches without a product: 16 bytes a thread and some rows."""
+    return Tiling(16, 256, 16, 8, 1, 32, 256)

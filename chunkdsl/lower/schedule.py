@@ -1,0 +1,29 @@
+"""Typed program -> schedule. One op at a time; an op that cannot be scheduled is refused and left out."""
+
+from __future__ import annotations
+
+import hashlib
+
+from chunkdsl.diagnostics import Report
+from chunkdsl.ir.graph import Op, Program
+from chunkdsl.lower.fuse import OpBuilder
+from chunkdsl.plan.schedule import OpSchedule, Schedule
+
+
+def schedule_program(program: Program, report: Report) -> Schedule:
+    """Schedule of every op that can be fused. What cannot is reported as CD5 or CD6 and missing from `ops`."""
+    ops = tuple(s for op in program.ops if (s := schedule_op(op, program, report)))
+    mesh = program.mesh.axes[0] if program.mesh.axes else None
+    return Schedule(
+        path=program.source.path,
+        digest=hashlib.sha256(program.source.text.encode()).hexdigest(),
+        axis=mesh.name if mesh else "",
+        link=mesh.link if mesh else None,
+        world=mesh.size if mesh else 1,
+        ranges=tuple(program.ranges.values()),
+        ops=ops,
+    )
+
+
+def schedule_op(op: Op, program: Program, report: Report) -> OpSchedule | None:
+    return OpBuilder(op, program, report).build()

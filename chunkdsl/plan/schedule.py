@@ -1,0 +1,275 @@
+"""The schedule of an op: parametric in world size, rank, step and run-time dims. Templates read this and nothing else.
+
+An op is a list of launches in stream order. Every launch runs tiles; a tile reads operands (some guarded by
+arrival flags), computes in f32 and stores to a destination (which may live on other ranks and be signalled chunk
+by chunk). Beside its tiles a launch may run moves: pieces of chunks carried between ranks. Copy-engine moves are
+not part of a launch; the wrapper enqueues them on a lane.
+
+Rows. The row dim of M elements is cut into W shards of S = max(1, ceil(M / W)) rows, a shard into
+C = ceil(S / chunk) chunks and ceil(S / BM) row blocks, the same numbers on every rank: short and empty shards have
+chunks and blocks without rows, which wait and signal like the others. Communication buffers keep a shard every
+`stride` rows, S rounded up to `pad`, so that no tile reads into a shard that is still arriving.
+
+Flags guard content: the word (shard, chunk) of `arrived` says that these rows are here, whatever the route. The
+consumer therefore needs no route arithmetic, and the producer of a region is found without solving for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chunkdsl.ir.policy import ChunkSize, FuseFrom
+from chunkdsl.ir.types import DimRange, SymSize
+from chunkdsl.plan.routes import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A size of one rank: `size` elements, ceil-divided over the ranks when `sharded`."""
+
+    size: SymSize
+    sharded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor that the caller passes: local shape, dtype."""
+
+    name: str
+    dtype: str
+    shape: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of the instance, `groups` x stride rows of `cols` for each of `slots`.
+
+    kind `symmetric` or `local`. groups "world": one padded shard for each rank; "whole": the whole row dim, unpadded;
+    "world_whole": the whole row dim for each rank.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    groups: str
+    rows: SymSize
+    cols: Extent
+    slots: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Epoch words, `per` "chunk": one for each (rank or shard, chunk), or "rank": one for each rank.
+    kind `symmetric` (peers write it) or `local` (this rank's programs write it)."""
+
+    name: str
+    kind: str
+    per: str
+    rows: SymSize
+    chunk: ChunkSize | None = None
+    whole: bool = False  # chunks of the whole row dim, not of a shard
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts
+    (a stage of partial sums). layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
+    own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension."""
+
+    name: str
+    role: str
+    dtype: str
+    source: str  # parameter, result or buffer
+    layout: str = "plain"
+    transposed: bool = False
+    pick: int | None = None
+    arrived: str | None = None  # flags that guard it
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One step of the epilogue, in f32: target = op(args). Arguments are targets, operand names or numbers.
+    op: load, const, add, sub, mul, div, neg, gelu, relu, silu, tanh, round (attr: dtype)."""
+
+    target: str
+    op: str
+    args: tuple[str | int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """acc += a @ b for one b."""
+
+    accumulator: str
+    b: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """How a reduce launch adds: sources ascending, or in ring order with `wire` rounding at each hop.
+    `side` pull: the parts lie on the sources."""
+
+    accumulator: str
+    parts: Operand
+    ring: bool
+    side: str
+    wire: str
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a tile's value goes.
+
+    local      buffer, layout plain or own; no signal
+    push       stage of the shard's owner (`everyone` False) or of every rank (True), signalled chunk by chunk
+    publish    this rank's own symmetric partials, chunk flags to the readers (pull)
+    hand_over  this rank's partials, chunk flags local: moves carry them on
+    broadcast  padded buffer of every rank, flags (own shard, chunk) there
+    """
+
+    kind: str
+    buffer: str
+    dtype: str
+    layout: str = "plain"
+    arrived: str | None = None
+    done: str | None = None
+    stage: str | None = None  # hand_over: where this rank's own shard goes directly
+    counters: str | None = None
+    via: str = "ldst"
+    everyone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Chunks carried by programs of the launch (or by a copy lane: via copy_engine).
+
+    kind gather: own shard -> peers' `buffer`. kind scatter: partials for a shard -> its owner's stage.
+    route walk of peers (None: ring). place own_sms (programs > 0) or co_located (0).
+    """
+
+    name: str
+    kind: str
+    via: str
+    side: str
+    walk: Walk | None
+    programs: int
+    source: str
+    buffer: str
+    dtype: str
+    cols: Extent
+    arrived: str
+    ready: str | None = None  # pull: peers have staged
+    done: str | None = None  # scatter: local chunk complete
+    counters: str | None = None
+    wire: str = ""
+    line: int = 0
+
+    @property
+    def ring(self) -> bool:
+        return self.walk is None
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Copy of this rank's shard of `source` into its own place of a gathered buffer, before anything is sent."""
+
+    name: str
+    source: str
+    buffer: str
+    dtype: str
+    cols: Extent
+    rows: SymSize
+    ready: str | None
+    wait_all: bool  # an entry barrier: copy engines cannot wait
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    bm: int
+    bn: int
+    bk: int
+    warps: int
+    stages: int
+    piece_rows: int
+    piece_cols: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """`space`: all (W shards in `walk` order), own (this rank's shard), whole (the row dim as one shard)."""
+
+    name: str
+    line: int
+    text: str  # the statement, for comments
+    space: str
+    rows: SymSize
+    cols: Extent
+    walk: Walk
+    chunk: ChunkSize | None
+    chunk_flags: str | None  # the flags whose chunks the tiles wait for
+    tiling: Tiling
+    a: Operand | None
+    products: tuple[Product, ...]
+    depth: Extent | None  # K
+    sums: Sum | None
+    operands: tuple[Operand, ...]
+    epilogue: tuple[Instruction, ...]
+    value: str  # the instruction target that is stored
+    destination: Destination
+    out_chunk: ChunkSize | None  # chunks that the destination signals
+    moves: tuple[Moves, ...]
+    staging: Staging | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    name: str
+    dtype: str
+    shape: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    fuse_from: FuseFrom
+    fallback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One value that `auto` became, and why."""
+
+    where: str
+    key: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
+class OpSchedule:
+    name: str
+    line: int
+    parameters: tuple[Parameter, ...]
+    results: tuple[Result, ...]
+    buffers: tuple[Buffer, ...]
+    flags: tuple[Flags, ...]
+    counters: tuple[Flags, ...]
+    launches: tuple[Launch, ...]
+    slots: int
+    closing: bool
+    pad: int
+    gate: Gate
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All ops of a file. `ranges` are the run-time dims; `world` is the size that the mesh declares."""
+
+    path: str
+    digest: str  # sha256 of the spec text
+    axis: str
+    link: str | None
+    world: int
+    ranges: tuple[DimRange, ...]
+    ops: tuple[OpSchedule, ...]

@@ -1,0 +1,107 @@
+"""The one Jinja environment. Templates print; what they cannot read off the schedule is a filter here or a view."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from chunkdsl.ir.types import DimRef
+from chunkdsl.plan.routes import Walk
+from chunkdsl.plan.schedule import Extent, Instruction, Launch
+from chunkdsl.render.view import chunk_cap_text, chunk_text, extent_cap_text, extent_text, size_text
+from chunkdsl.resources import folder
+
+TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32"}
+TRITON = {"bf16": "tl.bfloat16", "f16": "tl.float16", "f32": "tl.float32"}
+PLAIN = {
+    "gelu": "torch.nn.functional.gelu({0})",
+    "relu": "torch.relu({0})",
+    "silu": "torch.nn.functional.silu({0})",
+    "tanh": "torch.tanh({0})",
+    "neg": "-{0}",
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+}
+WALKS = {
+    Walk.UP: "(rank + step) % W",
+    Walk.DOWN: "(rank - step) % W",
+    Walk.ASCENDING: "step",
+    Walk.UP_OWN: "(rank + 1 + step) % W",
+    Walk.DOWN_OWN: "(rank - 1 - step) % W",
+    Walk.ASCENDING_OWN: "step + (step >= rank)",
+}
+
+
+def finalize(value):
+    """Only text and integers may be printed: anything else is a hole in the view."""
+    if not isinstance(value, (str, int, float)):
+        raise TypeError(f"a template prints {value!r}")
+    return value
+
+
+def extent_pair(extent: Extent) -> str:
+    """(size, sharded) for the tables of a module: a name to solve for, a number, or a function of the dims."""
+    size = extent.size
+    if isinstance(size, DimRef):
+        text = f'"{size.name}"'
+    elif isinstance(size, int):
+        text = str(size)
+    else:
+        text = f"lambda d: {dim_text(size, 'd')}"
+    return f"({text}, {extent.sharded})"
+
+
+def dim_text(size, mapping: str) -> str:
+    """A size as Python with dims read from a mapping."""
+    if isinstance(size, DimRef):
+        return f'{mapping}["{size.name}"]'
+    if isinstance(size, int):
+        return str(size)
+    a, b = dim_text(size.left, mapping), dim_text(size.right, mapping)
+    return f"cdiv({a}, {b})" if size.op == "/" else f"({a} {'%' if size.op == 'mod' else size.op} {b})"
+
+
+def plain_value(launch: Launch) -> str:
+    dtype = TORCH[launch.destination.dtype]
+    return f"narrow({launch.value}, {dtype})"
+
+
+@cache
+def environment() -> Environment:
+    env = Environment(
+        loader=FileSystemLoader(folder("templates") / "triton"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=finalize,
+        autoescape=False,
+    )
+    env.filters |= {
+        "torch_dtype": TORCH.__getitem__,
+        "triton_dtype": TRITON.__getitem__,
+        "vec": lambda dtype: {"bf16": 8, "f16": 8, "f32": 4}[dtype],
+        "size": size_text,
+        "bound_size": lambda s: dim_text(s, "bounds"),
+        "local": extent_text,
+        "local_cap": extent_cap_text,
+        "extent": extent_pair,
+        "chunk_rows": chunk_text,
+        "chunk_cap": chunk_cap_text,
+        "host_walk": WALKS.__getitem__,
+        "plain_value": plain_value,
+    }
+    return env
+
+
+def plain_step(step: Instruction, launch: Launch, held) -> str:
+    """One epilogue instruction in torch. `held` names a source's tensor."""
+    if step.op == "load":
+        operand = next(o for o in launch.operands if o.name == step.args[0])
+        return f"{step.target} = wide({held(operand.source)})"
+    if step.op == "round":
+        return f"{step.target} = wide({step.args[0]}.to({TORCH[str(step.args[1])]}))"
+    return f"{step.target} = {PLAIN[step.op].format(*step.args)}"

@@ -1,0 +1,61 @@
+"""Copies the helpers that a generated module needs out of runtime/, in their order there, with what they need in turn."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+RUNTIME = Path(__file__).resolve().parent.parent / "runtime"
+FILES = ("device.py", "machine.py", "operation.py", "instance.py")
+
+
+@dataclass(frozen=True)
+class Helper:
+    name: str
+    text: str
+    uses: frozenset[str]
+    imports: tuple[str, ...]
+
+
+def names_in(tree: ast.AST) -> frozenset[str]:
+    return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+
+
+@cache
+def helpers() -> tuple[Helper, ...]:
+    """Every top-level function and class of runtime/, with its source text and decorators."""
+    found = []
+    for file in FILES:
+        text = (RUNTIME / file).read_text(encoding="utf-8")
+        lines = text.splitlines()
+        tree = ast.parse(text)
+        imports = {}
+        for node in tree.body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                module = getattr(node, "module", None)
+                if module == "__future__" or (module or "").startswith("chunkdsl"):
+                    continue
+                for alias in node.names:
+                    imports[(alias.asname or alias.name).split(".")[0]] = ast.get_source_segment(text, node)
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                uses = names_in(node)
+                needed = tuple(sorted({line for name, line in imports.items() if name in uses}))
+                found.append(Helper(node.name, "\n".join(lines[start - 1 : node.end_lineno]), uses, needed))
+    return tuple(found)
+
+
+def needed_helpers(text: str) -> tuple[Helper, ...]:
+    """Helpers that the module text names, and those that these name, in the order of runtime/."""
+    known = {h.name: h for h in helpers()}
+    wanted: set[str] = set()
+    queue = list(names_in(ast.parse(text)) & known.keys())
+    while queue:
+        name = queue.pop()
+        if name not in wanted:
+            wanted.add(name)
+            queue += known[name].uses & known.keys()
+    return tuple(h for h in helpers() if h.name in wanted)

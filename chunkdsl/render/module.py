@@ -1,0 +1,163 @@
+"""Schedule -> text of a module. Deterministic: the same schedule and path give the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from types import SimpleNamespace
+
+import chunkdsl
+from chunkdsl.ir.types import DimRange, DimRef, dims_in
+from chunkdsl.plan.limits import SHARED_BYTES, stages_for
+from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
+from chunkdsl.render.environment import environment, plain_step
+from chunkdsl.render.inline import needed_helpers
+from chunkdsl.render.view import LaunchView
+
+BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
+
+
+def render_module(schedule: Schedule, proven: tuple[int, ...]) -> str:
+    """Text of the module. `proven`: the world sizes that its proofs cover."""
+    title = class_name(schedule.path)
+    ops = [render_op(op, schedule) for op in schedule.ops]
+    body = "\n\n".join([*(k for op in ops for k in op.kernels), *(op.text for op in ops), "Instance"])
+    helpers = needed_helpers(body)
+    imports = sorted({*BASE_IMPORTS, *(line for h in helpers for line in h.imports)})
+    return environment().get_template("module.py.jinja").render(
+        title=title,
+        version=chunkdsl.__version__,
+        path=schedule.path,
+        digest=schedule.digest,
+        command=f"chunkdsl build {schedule.path}",
+        ops=ops,
+        proven=proven,
+        imports=arrange_imports(imports),
+        helpers="\n\n\n".join(h.text for h in helpers),
+        constants=[(launch.name.upper(), constants_of(launch)) for op in schedule.ops for launch in op.launches],
+        ranges=schedule.ranges,
+    )
+
+
+def class_name(path: str) -> str:
+    """tp_mlp.chunk -> TpMlp."""
+    stem = PurePosixPath(path).name.removesuffix(".chunk")
+    parts = [p for p in "".join(c if c.isalnum() else " " for c in stem).split()]
+    name = "".join(p[:1].upper() + p[1:] for p in parts)
+    return name if name[:1].isalpha() else f"Module{name}"
+
+
+def arrange_imports(lines: list[str]) -> str:
+    """Standard library, then torch and triton."""
+    outer = [line for line in lines if "torch" in line or "triton" in line]
+    inner = [line for line in lines if line not in outer]
+    return "\n\n".join("\n".join(block) for block in (inner, outer) if block)
+
+
+def constants_of(launch: Launch) -> str:
+    """The launch's tile and pipeline depth for each target, as Python."""
+    t = launch.tiling
+    size = (t.bm + t.bn * max(1, len(launch.products))) * t.bk * itemsize(launch)
+    stages = {target: max(1, stages_for(target, size, t.stages)) for target in SHARED_BYTES} if launch.products else {"all": 1}
+    pairs = dict(BM=t.bm, BN=t.bn, BK=t.bk, GROUP=8, PIECE=t.piece_rows, PIECE_COLS=t.piece_cols, WARPS=t.warps, STAGES=stages)
+    return "dict(" + ", ".join(f"{k}={v}" for k, v in pairs.items()).replace("'", '"') + ")"
+
+
+def itemsize(launch: Launch) -> int:
+    return 4 if launch.a and launch.a.dtype == "f32" else 2
+
+
+def render_op(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
+    """Kernels and wrapper class of one op, as text."""
+    env = environment().overlay()
+    sites = {f.name: i for i, f in enumerate(op.flags)}
+    lines = {f.name: next((n.line for n in op.launches if f.name in str(n)), op.line) for f in op.flags}
+    site_texts = [f"{schedule.path}:{lines[f.name]} {op.name}: wait for {f.name}" for f in op.flags]
+    site_texts.append(f"{schedule.path}:{op.line} {op.name}: closing barrier")
+    views = [LaunchView(n, op, sites) for n in op.launches]
+    link_views(views, op)
+    buffers = {b.name: b for b in op.buffers}
+
+    def held(source: str) -> str:
+        b = buffers.get(source)
+        return source if b is None else f"at_{source}" if b.kind == "symmetric" else f"self.{source}"
+
+    def plain_held(source: str) -> str:
+        b = buffers.get(source)
+        return f"at_{source}" if b is not None and b.kind == "symmetric" else source
+
+    env.filters = environment().filters | {
+        "held": held,
+        "plain_held": plain_held,
+        "plain_name": lambda s: s,
+        "plain_step": lambda step, launch: plain_step(step, launch, plain_held),
+    }
+    kernels = []
+    for view in views:
+        text = env.get_template("tiles.py.jinja").render(launch=view.launch, op=op, view=view, path=schedule.path)
+        kernels.append(text.strip("\n"))
+    inputs = ", ".join(p.name for p in op.parameters)
+    context = dict(
+        op=op,
+        views=views,
+        ranges=schedule.ranges,
+        used=used_dims(op, schedule.ranges),
+        sites=site_texts,
+        class_name="_" + "".join(p[:1].upper() + p[1:] for p in op.name.split("_")),
+        arguments=", ".join([*(p.name for p in op.parameters), *(r.name for r in op.results)]),
+        inputs=inputs,
+        lanes=[c.name for v in views for c in v.copies],
+        host_word=any(v.copies for v in views),
+        gathered=gathered(op),
+        stage_block=(stage_tiling(op).piece_rows, stage_tiling(op).piece_cols),
+        matrices=sorted({o.source for n in op.launches if n.a for o in (n.a, *(p.b for p in n.products))} & {p.name for p in op.parameters}),
+        path=schedule.path,
+    )
+    macros = env.get_template("_operation.py.jinja").make_module(context)
+    text = env.get_template("operation.py.jinja").render(**context, macros=macros)
+    return SimpleNamespace(
+        name=op.name,
+        class_name=context["class_name"],
+        parameters=op.parameters,
+        results=op.results,
+        schedule=op,
+        kernels=kernels,
+        text=text.strip("\n"),
+    )
+
+
+def stage_tiling(op: OpSchedule):
+    return op.launches[0].tiling
+
+
+def gathered(op: OpSchedule) -> list[tuple[str, str, str]]:
+    """(parameter, gathered buffer, its row dim) for parameters that may be produced in place."""
+    names = {p.name for p in op.parameters}
+    found = []
+    for n in op.launches:
+        if n.staging and n.staging.source in names:
+            rows = n.staging.rows.name if isinstance(n.staging.rows, DimRef) else ""
+            found.append((n.staging.source, n.staging.buffer, rows))
+    return found
+
+
+def used_dims(op: OpSchedule, ranges: tuple[DimRange, ...]) -> set[str]:
+    sizes = [b.rows for b in op.buffers] + [b.cols.size for b in op.buffers]
+    for n in op.launches:
+        sizes += [n.rows, n.cols.size] + ([n.depth.size] if n.depth else [])
+    used = set().union(*(dims_in(s) for s in sizes)) if sizes else set()
+    return used & {r.name for r in ranges}
+
+
+def link_views(views: list[LaunchView], op: OpSchedule) -> None:
+    """Facts of a launch that lie in another one: where its partial sums are read, whether the sum is scattered."""
+    for i, v in enumerate(views):
+        n = v.launch
+        v.uses_tma = bool(n.products) or n.destination.via == "tma" or any(m.via == "tma" for m in v.moves)
+        v.even = "n % 8 == 0"
+        v.parts_buffer = ""
+        if n.destination.kind in ("push", "publish", "hand_over"):
+            v.parts_buffer = views[i + 1].launch.sums.parts.name
+        v.scattered = bool(n.sums) and n.space == "own" and n.destination.kind == "local"
+        symmetric = {b.name for b in op.buffers if b.kind == "symmetric"}
+        reads = [o.source for o in ([n.a] if n.a else []) + list(n.operands)]
+        v.read_here = sorted({s for s in reads if s in symmetric})

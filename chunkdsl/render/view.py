@@ -1,0 +1,204 @@
+"""What templates read beside the schedule: the argument list of each kernel, written once for the kernel and its caller.
+
+An argument has a name in the kernel and two expressions in the wrapper: one for the fused call, one for `exact`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chunkdsl.ir.policy import ChunkCount
+from chunkdsl.ir.types import DimRef, SymSize
+from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    name: str
+    fused: str
+    exact: str
+    integer: bool = False
+
+
+def size_text(size: SymSize) -> str:
+    """A size as Python over local variables named like the dims."""
+    if isinstance(size, int):
+        return str(size)
+    if isinstance(size, DimRef):
+        return size.name
+    a, b = size_text(size.left), size_text(size.right)
+    if size.op == "/":
+        return f"cdiv({a}, {b})"
+    return f"({a} {'%' if size.op == 'mod' else size.op} {b})"
+
+
+def extent_text(extent: Extent) -> str:
+    """Elements that this rank holds."""
+    text = size_text(extent.size)
+    return f"shard_rows({text}, W, rank)" if extent.sharded else text
+
+
+def extent_cap_text(extent: Extent) -> str:
+    """Elements of the largest shard: what every rank allocates."""
+    text = size_text(extent.size)
+    return f"cdiv({text}, W)" if extent.sharded else text
+
+
+class LaunchView:
+    """One launch as its templates see it."""
+
+    def __init__(self, launch: Launch, op: OpSchedule, sites: dict[str, int]) -> None:
+        self.launch, self.op, self.sites = launch, op, sites
+        self.buffers = {b.name: b for b in op.buffers}
+        self.flags = {f.name: f for f in op.flags}
+        self.pitched = set(self.buffers)
+        self.moves = tuple(m for m in launch.moves if m.via != "copy_engine")
+        self.copies = tuple(m for m in launch.moves if m.via == "copy_engine")
+        gathers = {m.arrived for n in op.launches for m in n.moves if m.kind == "gather"}
+        self.own_is_staged = launch.chunk_flags in gathers  # stream order, not a flag, guards the rank's own shard
+        own = [m for m in self.moves if m.programs]
+        self.own_first = next((m for m in own if m.kind == "gather"), None)
+        self.own_last = next((m for m in own if m.kind == "scatter"), None)
+        self.co_located = next((m for m in self.moves if not m.programs), None)
+        self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
+        self.arguments = tuple(self._arguments())
+        self.names = ", ".join(a.name for a in self.arguments)
+        self.integers = ", ".join(f'"{n}"' for n in [*(a.name for a in self.arguments if a.integer), "active"])
+
+    @property
+    def site(self) -> int:
+        """Number of the place in the spec that a timed-out wait of a tile names."""
+        return self.sites[self.launch.chunk_flags]
+
+    def describe(self, moves: Moves) -> str:
+        what = "own shard" if moves.kind == "gather" else "partial sums"
+        how = "ring to the right neighbour" if moves.ring else f"{moves.side} by {moves.walk.value}"
+        return f"{what}, {how}, via {moves.via}"
+
+    # ---- arguments
+
+    def _arguments(self):
+        n = self.launch
+        yield from (
+            Argument("state", "self.state.local", "self.state.local"),
+            Argument("state_peers", "self.state.table", "self.state.table"),
+            Argument("record", "self.record", "self.record"),
+            Argument("tickets", f"self.{n.name}_tickets", f"self.{n.name}_tickets"),
+        )
+        for name in ("limit", "rank", "rows", "shard", "stride"):
+            yield Argument(name, name, name, True)
+        yield Argument("n", extent_text(n.cols), extent_text(n.cols), True)
+        if n.products:
+            yield Argument("depth", extent_text(n.depth), extent_text(n.depth), True)
+        yield from self._operands()
+        if n.chunk_flags:
+            flags = self.flags[n.chunk_flags]
+            yield Argument(n.chunk_flags, f"self.{flags.name}.local", "None")
+            yield from self._chunk("chunk", n.chunk)
+        yield from self._destination()
+        for m in self.moves:
+            yield from self._moves(m)
+
+    def _operands(self):
+        n = self.launch
+        for b in ([n.a] if n.a else []) + [p.b for p in n.products]:
+            kind = "a" if b.role == "a" else "bt" if b.transposed else "b"
+            text = f'self.matrix("{kind}", {self._tensor(b)}, constants, tma, {self._logical_cols(b)})'
+            yield Argument(b.name, text, text)
+            yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
+            if b.layout == "padded":
+                yield Argument(f"{b.name}_cap", "W * stride_cap", "0", True)
+        for o in n.operands:
+            yield Argument(o.name, self._tensor(o), self._tensor(o))
+            if o.source in self.pitched and o.role == "full":
+                yield Argument(f"{o.name}_pitch", f"pitch_of({self._tensor(o)})", f"pitch_of({self._tensor(o)})", True)
+            if o.layout == "padded":
+                yield Argument(f"{o.name}_cap", "W * stride_cap", "0", True)
+        if n.sums:
+            name = n.sums.parts.name
+            reach = "table" if n.sums.side == "pull" else "local"
+            yield Argument(name, f"self.{name}.{reach}", f"exact_{name}")
+            yield Argument(f"{name}_pitch", f"pitch_of(self.{name}.local)", f"pitch_of(exact_{name})", True)
+            cap = self._group_cap(self.buffers[name].groups)
+            yield Argument(f"{name}_cap", cap, "0", True)
+            if n.sums.ring:
+                own = f"self.{name.removesuffix('_stage')}_partials"
+                yield Argument(f"{name}_own", own, "None")
+
+    def _destination(self):
+        d = self.launch.destination
+        if d.kind == "local":
+            held = d.buffer in self.pitched
+            text = f"self.{d.buffer}" if held else d.buffer
+            yield Argument("out", text, text)
+            if held:
+                yield Argument("out_pitch", f"pitch_of({text})", f"pitch_of({text})", True)
+            return
+        reach = {"push": ".table", "broadcast": ".table", "publish": ".local", "hand_over": ""}[d.kind]
+        yield Argument("out", f"self.{d.buffer}{reach}", f"exact_{d.buffer}")
+        shape = f"self.{d.buffer}{'' if d.kind == 'hand_over' else '.local'}"
+        yield Argument("out_pitch", f"pitch_of({shape})", f"pitch_of(exact_{d.buffer})", True)
+        groups = self.buffers[d.stage or d.buffer].groups
+        yield Argument("out_cap", self._group_cap(groups), "0", True)
+        yield Argument("out_counters", f"self.{d.counters}", "None")
+        if d.kind == "hand_over":
+            yield Argument("out_done", f"self.{d.done}", "None")
+            if d.stage:
+                yield Argument("out_own", f"self.{d.stage}.local", "None")
+                yield Argument("out_arrived", f"self.{d.arrived}.local", "None")
+        else:
+            yield Argument("out_arrived", f"self.{d.arrived}.table", "None")
+        yield from self._chunk("out_chunk", self.launch.out_chunk)
+
+    def _moves(self, m: Moves):
+        x = m.name
+        chunk = self.launch.chunk if m.kind == "gather" else self.launch.out_chunk
+        local = f"self.{m.buffer}.local"
+        yield Argument(f"{x}_n", extent_text(m.cols), extent_text(m.cols), True)
+        yield from self._chunk(f"{x}_chunk", chunk)
+        yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
+        yield Argument(f"{x}_cap", "W * stride_cap", "W * stride_cap", True)
+        yield Argument(f"{x}_table", f"self.{m.buffer}.table", "None")
+        yield Argument(f"{x}_buffer", local, "None")
+        if m.side == "push":
+            yield Argument(f"{x}_source", local if m.kind == "gather" else f"self.{m.source}", "None")
+            yield Argument(f"{x}_arrived_peers", f"self.{m.arrived}.table", "None")
+        if m.side == "pull" or m.ring:
+            yield Argument(f"{x}_arrived", f"self.{m.arrived}.local", "None")
+        if m.ready:
+            yield Argument(f"{x}_ready", f"self.{m.ready}.local", "None")
+        if m.done:
+            yield Argument(f"{x}_done", f"self.{m.done}", "None")
+        yield Argument(f"{x}_counters", f"self.{m.counters}", "None")
+
+    def _chunk(self, name: str, chunk):
+        yield Argument(name, chunk_text(chunk), "shard", True)
+        yield Argument(f"{name}_cap", chunk_cap_text(chunk), "1", True)
+
+    def _tensor(self, operand) -> str:
+        """The wrapper's expression for an operand; gathered and total buffers are bound to a local variable first."""
+        buffer = self.buffers.get(operand.source)
+        text = operand.source
+        if buffer is not None:
+            text = f"at_{operand.source}" if buffer.kind == "symmetric" else f"self.{operand.source}"
+        return f"{text}[{operand.pick}]" if operand.pick is not None else text
+
+    def _logical_cols(self, operand) -> str:
+        return "depth" if operand.role == "a" or operand.transposed else "n"
+
+    def _group_cap(self, groups: str) -> str:
+        return {"world": "W * stride_cap", "world_whole": "W * stride_cap", "whole": "stride_cap"}[groups]
+
+
+def chunk_text(chunk) -> str:
+    """Rows of a chunk at the call's sizes."""
+    if isinstance(chunk, ChunkCount):
+        return f"cdiv(shard, {chunk.count})"
+    return f"min({chunk.count}, shard)"
+
+
+def chunk_cap_text(chunk) -> str:
+    """Flag words for each shard."""
+    if isinstance(chunk, ChunkCount):
+        return str(chunk.count)
+    return f"cdiv(shard_cap, {chunk.count})"

@@ -1,0 +1,65 @@
+"""The generated module's class: construction, the vote, check and close. Copied into the module."""
+
+from __future__ import annotations
+
+import torch
+
+from chunkdsl.runtime.machine import Machine
+
+
+class Instance:
+    """All ops of one spec on one process group. Construction is collective, in the same order on every rank."""
+
+    NAME, OPS, RANGES, PROVEN, DIGEST, COMMAND = "", {}, {}, (), "", ""
+
+    def __init__(self, group=None, *, mesh=None, device=None, timeout=600.0, check_calls=False, machine=None, **bounds):
+        if machine is None:
+            if mesh is not None:
+                group = mesh.get_group() if hasattr(mesh, "get_group") else mesh
+            if device is None:
+                device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+            machine = Machine(group, device)
+        unknown = set(bounds) - set(self.RANGES)
+        if unknown:
+            raise TypeError(f"{self.NAME} has no run-time size {', '.join(sorted(unknown))}; it has {', '.join(self.RANGES)}")
+        for name, value in bounds.items():
+            low, high, _ = self.RANGES[name]
+            if not low <= value <= high:
+                raise ValueError(f"{self.NAME}: the bound {name} = {value} is outside the declared {low}..{high}")
+        self.machine, self.limit, self.check_calls = machine, int(timeout * 1e9), check_calls
+        self.bounds = {name: high for name, (_, high, _) in self.RANGES.items()} | bounds
+        if machine.world not in self.PROVEN:
+            raise ValueError(
+                f"{self.NAME} is proven for {', '.join(map(str, self.PROVEN))} ranks, not for {machine.world}; "
+                f"rebuild it: {self.COMMAND} --world {machine.world}"
+            )
+        mine = (self.DIGEST, sorted(self.bounds.items()), machine.world, machine.target, machine.sms)
+        votes = machine.vote(mine)
+        odd = [rank for rank, vote in enumerate(votes) if vote != votes[0]]
+        if odd:
+            raise RuntimeError(f"{self.NAME}: ranks {odd} differ from rank 0 in spec, bounds or hardware: {votes}")
+        self.why_not = None if machine.target != "cpu" else "there is no GPU"
+        self.tma = machine.target in ("sm_90", "sm_100", "sim")
+        for name, operation in self.OPS.items():
+            setattr(self, name, operation(self))
+        if self.why_not is None:
+            for name in self.OPS:
+                getattr(self, name).warm_up()
+        machine.barrier()
+
+    def check(self):
+        """RuntimeError if any op of this instance has died. After graph replays call this."""
+        self.machine.synchronize()
+        for name in self.OPS:
+            getattr(self, name).check()
+
+    def close(self):
+        """Collective: wait for all ranks, then give the memory back. Raises as `check` does."""
+        try:
+            self.check()
+        finally:
+            for name in self.OPS:
+                operation = getattr(self, name)
+                operation.why_not = f"{self.NAME} is closed"
+        self.machine.barrier()
+        self.machine.release()

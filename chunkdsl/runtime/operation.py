@@ -1,0 +1,293 @@
+"""Host side of one op of a generated module: sizes, memory, launches, the call itself. Copied into the module.
+
+A generated class derives from `Operation` and supplies tables (PARAMETERS, RESULTS, SITES ...) and three methods:
+`build` (allocate), `run` (the launches, fused or exact) and `plain` (the library's way).
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from chunkdsl.runtime.device import close_call, open_call, stage_shard
+
+
+def cdiv(a, b):
+    return -(-a // b)
+
+
+def round_up(a, b):
+    return cdiv(a, b) * b
+
+
+def shard_rows(size, world, rank):
+    """Elements of a ceil-divided dim that `rank` holds; the last ranks may hold fewer or none."""
+    each = cdiv(size, world)
+    return max(0, min(size, (rank + 1) * each) - rank * each)
+
+
+def wide(tensor):
+    """f32 where the dtype is a half; epilogues compute in it."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def narrow(tensor, dtype):
+    """Round to the declared dtype; float64 (which only the fallback takes) stays."""
+    return tensor if tensor.dtype == torch.float64 else tensor.to(dtype)
+
+
+def pitch_of(tensor):
+    """Row pitch in units of 16 bytes. Rows are contiguous: the wrapper made them so."""
+    return tensor.shape[-1] * tensor.element_size() // 16
+
+
+class Operation:
+    """One op on one instance of the module. Called on local shards; see the module's docstring."""
+
+    NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
+    MATRICES, GATHERED, STAGE_BLOCK, SLOTS, CLOSING, PAD, GATE, FALLBACK = (), {}, (32, 256), 1, False, 1, ("", 0), "nccl"
+    HOST_WORD = False
+
+    def __init__(self, module):
+        self.module, self.machine = module, module.machine
+        self.world, self.rank = self.machine.world, self.machine.rank
+        self.said = False
+        self.why_not = module.why_not or self._alignment(module.bounds)
+        if self.why_not is None:
+            m, name = self.machine, self.NAME
+            self.state = m.symmetric(f"{name}_state", (16,), torch.int32)
+            self.record = m.pinned(f"{name}_record", (8,), torch.int32)
+            self.word = m.pinned(f"{name}_word", (1,), torch.int32)
+            self.opening = m.zeros(f"{name}_opening", (8,), torch.int32)
+            self.closed = m.symmetric(f"{name}_closed", (self.world,), torch.int32) if self.CLOSING else None
+            self.nothing = m.zeros(f"{name}_nothing", (256, 256), torch.float32)
+            self.build(module.bounds)
+
+    # ---- calls
+
+    def __call__(self, *tensors, out=None, **given):
+        """The fused op; its fallback below the gate or where hardware or shape does not suit."""
+        self.check()
+        tensors, dims = self.bind(tensors, given)
+        reason = self.unfused(dims)
+        if reason is not None:
+            return self._unfused(reason, tensors, dims, out)
+        self.machine.begin_call(self.NAME)
+        self.agree(dims)
+        results = self.results(dims, out)
+        self.run(True, 1, dims, *tensors, *results)
+        self.machine.end_call()
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def exact(self, *tensors, **given):
+        """The same bits without fusion: whole collective, then the same local kernels in the same order."""
+        self.check()
+        tensors, dims = self.bind(tensors, given)
+        if self.why_not is not None:
+            raise RuntimeError(f"{self.NAME}.exact needs the kernels: {self.why_not}")
+        results = self.results(dims, None)
+        self.run(False, 1, dims, *tensors, *results)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def fallback(self, *tensors, **given):
+        """The process group's collectives and the library's GEMM."""
+        tensors, dims = self.bind(tensors, given, strict=False)
+        values = self.plain(dims, *tensors)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def unfused(self, dims):
+        """Why this call does not run fused, or None. Depends on global sizes and the vote alone."""
+        if self.why_not is not None:
+            return self.why_not
+        dim, least = self.GATE
+        if least is None or (dim and dims[dim] < least):
+            return f"the spec fuses from {least} along {dim}" if least is not None else "the spec says fuse_from = never"
+        return None
+
+    def _unfused(self, reason, tensors, dims, out):
+        below_gate = self.why_not is None
+        if not below_gate and self.FALLBACK == "none":
+            raise RuntimeError(f"{self.NAME} cannot run fused: {reason}; the spec says fallback = none")
+        if not self.said and not below_gate:
+            self.said = True
+            warnings.warn(f"{self.NAME} runs its fallback: {reason}", RuntimeWarning, stacklevel=3)
+        if self.FALLBACK == "exact" and self.why_not is None:
+            values = self.results(dims, out)
+            self.run(False, 1, dims, *tensors, *values)
+        else:
+            values = list(self.plain(dims, *tensors))
+            for i, o in enumerate(() if out is None else out if isinstance(out, (tuple, list)) else (out,)):
+                values[i] = o.copy_(values[i])
+        return values[0] if len(values) == 1 else tuple(values)
+
+    # ---- sizes
+
+    def bind(self, tensors, given, strict=True):
+        """Aligned tensors and the value of every run-time dim. ValueError where a tensor is not as declared."""
+        if len(tensors) != len(self.PARAMETERS):
+            raise TypeError(f"{self.NAME} takes {len(self.PARAMETERS)} tensors ({', '.join(self.PARAMETERS)}), not {len(tensors)}")
+        unknown = set(given) - set(self.RANGES)
+        if unknown:
+            raise TypeError(f"{self.NAME} has no size {', '.join(sorted(unknown))}; its run-time sizes: {', '.join(self.RANGES)}")
+        dims = {k: int(v) for k, v in given.items() if v is not None}
+        for tensor, (name, (_, shape)) in zip(tensors, self.PARAMETERS.items(), strict=True):
+            if tensor.dim() != len(shape):
+                raise ValueError(f"{self.NAME}: {name} has {tensor.dim()} dimensions, declared with {len(shape)}")
+            for length, (size, sharded) in zip(tensor.shape, shape, strict=True):
+                if isinstance(size, str):
+                    dims.setdefault(size, length * self.world if sharded else length)
+        for dim, value in dims.items():
+            low, high, step = self.RANGES[dim]
+            high = self.module.bounds.get(dim, high)
+            if not low <= value <= high or value % step:
+                raise ValueError(f"{self.NAME}: {dim} = {value} is outside {low}..{high} step {step}")
+        ready = []
+        for tensor, (name, (dtype, shape)) in zip(tensors, self.PARAMETERS.items(), strict=True):
+            want = self.local_shape(shape, dims)
+            if tuple(tensor.shape) != want:
+                raise ValueError(
+                    f"{self.NAME}: rank {self.rank} passes {name} of shape {tuple(tensor.shape)}; with "
+                    f"{', '.join(f'{k} = {v}' for k, v in dims.items())} its shard has shape {want}"
+                )
+            if strict and tensor.dtype != dtype:
+                raise ValueError(f"{self.NAME}: {name} is {tensor.dtype}, declared as {dtype}")
+            ready.append(self._aligned(tensor))
+        return ready, dims
+
+    def local_shape(self, shape, dims):
+        """This rank's shape for declared extents (size, sharded)."""
+        sizes = (dims[s] if isinstance(s, str) else s(dims) if callable(s) else s for s, _ in shape)
+        return tuple(
+            shard_rows(n, self.world, self.rank) if sharded else n
+            for n, (_, sharded) in zip(sizes, shape, strict=True)
+        )
+
+    def _aligned(self, tensor):
+        tensor = tensor.contiguous()
+        return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+    def _alignment(self, bounds):
+        """Why some rank's matrix has rows that are not a multiple of 16 bytes, or None. The same on every rank."""
+        for name, (dtype, shape) in self.PARAMETERS.items():
+            size, sharded = shape[-1]
+            if name not in self.MATRICES or isinstance(size, str) or callable(size):
+                continue
+            for rank in range(self.world):
+                n = shard_rows(size, self.world, rank) if sharded else size
+                if n * dtype.itemsize % 16:
+                    return f"rank {rank}'s rows of {name} are {n * dtype.itemsize} bytes, not a multiple of 16"
+        return None
+
+    def results(self, dims, out):
+        given = () if out is None else out if isinstance(out, (tuple, list)) else (out,)
+        if given and len(given) != len(self.RESULTS):
+            raise ValueError(f"{self.NAME} has {len(self.RESULTS)} results, out has {len(given)}")
+        made = []
+        for i, (name, (dtype, shape)) in enumerate(self.RESULTS.items()):
+            want = self.local_shape(shape, dims)
+            if given:
+                o = given[i]
+                if tuple(o.shape) != want or o.dtype != dtype or not o.is_contiguous() or o.data_ptr() % 16:
+                    raise ValueError(f"{self.NAME}: out for {name} must be a contiguous, aligned {dtype} tensor of shape {want}")
+            made.append(given[i] if given else self.machine.empty(want, dtype))
+        return made
+
+    def agree(self, dims):
+        """With check_calls: every rank calls with the same sizes, or RuntimeError names those that do not."""
+        if self.module.check_calls:
+            votes = self.machine.vote((self.NAME, tuple(sorted(dims.items()))))
+            odd = [r for r, v in enumerate(votes) if v != votes[0]]
+            if odd:
+                raise RuntimeError(f"{self.NAME}: ranks {odd} call with other sizes than rank 0: {votes}")
+
+    def buffer(self, name, shape, **given):
+        """A view of the gathered buffer where this rank's shard of parameter `name` belongs: produced there, it is not
+        copied. Local shape `shape`; sizes as in the call. ValueError for a parameter that is not gathered."""
+        if self.why_not is not None:
+            return self.machine.empty(shape, self.PARAMETERS[name][0])
+        if name not in self.GATHERED or self.SLOTS != 1:
+            why = "is not gathered" if name not in self.GATHERED else "alternates between two buffers; write buffers = 1"
+            raise ValueError(f"{self.NAME}: {name} {why}, so it has no place to be produced in")
+        rows = given.get(self.GATHERED[name][1], shape[0] * self.world)
+        target = getattr(self, self.GATHERED[name][0]).local
+        own = self.rank * round_up(max(1, cdiv(rows, self.world)), self.PAD)
+        return target[own : own + shape[0], : shape[1]]
+
+    def source_of(self, tensor, target, own):
+        """(tensor to stage, whether it must be copied to row `own`). One that overlaps the buffer elsewhere is moved out first."""
+        low, high = target.data_ptr(), target.data_ptr() + target.numel() * target.element_size()
+        if tensor.data_ptr() == low + own * target.stride(0) * target.element_size():
+            return tensor, False
+        return (tensor.clone() if low <= tensor.data_ptr() < high else tensor), True
+
+    def warm_up(self):
+        """Compile and load every kernel, fused and exact, by launches with nothing to do."""
+        dims = {name: max(low, step) for name, (low, _, step) in self.RANGES.items()}
+        tensors = [
+            torch.zeros(self.local_shape(shape, dims), dtype=dtype, device=self.machine.device)
+            for dtype, shape in self.PARAMETERS.values()
+        ]
+        results = self.results(dims, None)
+        for fused in (True, False):
+            self.run(fused, 0, dims, *tensors, *results)
+        self.machine.synchronize()
+
+    # ---- device work
+
+    def matrix(self, kind, tensor, constants, tma, columns):
+        """An operand of a product: a TMA descriptor, or the tensor itself for pointer loads."""
+        if tensor.numel() == 0:
+            tensor = self.nothing.view(tensor.dtype)
+            columns = tensor.shape[-1]
+        if not tma:
+            return tensor
+        bm, bn, bk = constants["BM"], constants["BN"], constants["BK"]
+        block = {"a": [bm, bk], "bt": [bn, bk], "b": [bk, bn]}[kind]
+        rows = tensor.numel() // tensor.shape[-1]
+        return TensorDescriptor(tensor, [rows, columns], [tensor.shape[-1], 1], block)
+
+    def launch(self, kernel, tiles, args, constants, active, first=0, last=0):
+        """A kernel of tiles on the main lane; `first` and `last` are communication programs."""
+        stages = constants["STAGES"].get(self.machine.target, min(constants["STAGES"].values()))
+        programs = max(1, min(self.machine.sms, tiles + first + last))
+        movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
+        shared = {k: v for k, v in constants.items() if k not in ("WARPS", "STAGES")}
+        shared |= {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
+        self.machine.launch(kernel, programs, {**args, "active": active}, {**movers, **shared}, constants["WARPS"], stages)
+
+    def open(self, active):
+        args = dict(state=self.state.local, word=self.word, active=active)
+        self.machine.launch(open_call, 1, args, dict(HOST_WORD=self.HOST_WORD), 1, 1)
+
+    def stage(self, source, buffer, ready, height, columns, stride, cap, entry, copy, site, active, slots):
+        """Copy this rank's shard into its place of a gathered buffer and tell the readers (not in `exact`)."""
+        m = self.machine
+        args = dict(
+            source=source, buffer=buffer, ready=ready and ready.local, ready_peers=ready and ready.table,
+            tickets=self.opening, state=self.state.local, state_peers=self.state.table, record=self.record,
+            pitch=pitch_of(buffer), height=height, n=columns, stride=stride, cap=cap, rank=self.rank,
+            site=site, limit=self.module.limit, active=active,
+        )  # fmt: skip
+        rows, cols = self.STAGE_BLOCK
+        flags = dict(COPY=copy, READY=ready is not None, ENTRY=entry, NVIDIA=not m.target.startswith("gfx"))
+        shared = dict(W=self.world, SLOTS=slots, BR=rows, BC=cols, **flags)
+        m.launch(stage_shard, max(1, min(m.sms, cdiv(height, rows))), args, shared, 4, 1)
+
+    def close(self, active):
+        """The closing barrier of a call."""
+        args = dict(
+            closed=self.closed.local, closed_peers=self.closed.table, state=self.state.local,
+            state_peers=self.state.table, record=self.record, rank=self.rank, site=len(self.SITES) - 1,
+            limit=self.module.limit, active=active,
+        )  # fmt: skip
+        shared = dict(W=self.world, NVIDIA=not self.machine.target.startswith("gfx"))
+        self.machine.launch(close_call, 1, args, shared, 1, 1)
+
+    def check(self):
+        """RuntimeError if a wait has run out on this rank or a peer; says where."""
+        if self.why_not is None and int(self.record[0]) != 0:
+            kind, site, item, epoch = self.record[:4].tolist()
+            where = "a peer of this rank timed out" if kind == 2 else f"{self.SITES[site]}, word {item}, call {epoch}"
+            raise RuntimeError(f"{self.NAME} is dead on rank {self.rank}: {where}. Build a new instance.")
