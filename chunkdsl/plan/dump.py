@@ -224,7 +224,12 @@ _SIGNAL = {
 _BUFFER = {"name": _text, "kind": _text, "dtype": _text, "rows": _integer, "cols": _integer, "slots": _integer}
 _LANE = {"name": _text, "serial": _truth, "launch": _text, "programs": _integer}
 _PLAN: dict[str, Reader] = {
-    "op": _text, "spec": _text, "world": _integer, "calls": _many(_bindings),
-    "buffers": _many(_record(Buffer, _BUFFER)), "lanes": _many(_record(Lane, _LANE)), "signals": _many(_record(Signal, _SIGNAL)),
+    "op": _text,
+    "spec": _text,
+    "world": _integer,
+    "calls": _many(_bindings),
+    "buffers": _many(_record(Buffer, _BUFFER)),
+    "lanes": _many(_record(Lane, _LANE)),
+    "signals": _many(_record(Signal, _SIGNAL)),
     "tasks": _many(_record(Task, _TASK)),
-}  # fmt: skip
+}

@@ -1,7 +1,8 @@
 """Progress with few resident programs: launches start their tasks in order, and a program stays until it finishes.
 
 Programs only ever complete, so executing greedily whatever can go on is exact: if it stops, every execution stops
-there. Launches of a rank that nothing orders share the resident programs; both orders of them are tried.
+there. Launches of a call that nothing orders share a rank's resident programs; of their orders the plan's own and its
+reverse are tried.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class _Queue:
 class _Launch:
     name: str
     rank: int
+    call: int
     queues: list[_Queue]
     gate: int = 0  # causes of the start that are not complete
     open: bool = False
@@ -87,6 +89,7 @@ class _Execution:
         self._form_launches()
         if latest_first:
             self._launches.reverse()
+            self._launches.sort(key=lambda launch: launch.call)  # calls are issued in order
         self._on_rank: list[list[_Launch]] = [[] for _ in range(graph.plan.world)]
         for launch in self._launches:
             self._on_rank[launch.rank].append(launch)
@@ -119,7 +122,7 @@ class _Execution:
             first.setdefault(key, t)
             queues.setdefault(lane.name, _Queue(_most(lane))).tasks.append(t)
         for key, queues in members.items():
-            launch = _Launch(key[2], key[0], [queues[name] for name in sorted(queues, key=order.__getitem__)])
+            launch = _Launch(key[2], key[0], key[1], [queues[name] for name in sorted(queues, key=order.__getitem__)])
             self._launches.append(launch)
             for queue in launch.queues:
                 for t in queue.tasks:
