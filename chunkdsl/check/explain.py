@@ -27,10 +27,18 @@ def find_rule(word: str) -> Rule | None:
 
 
 def near_rules(word: str) -> list[str]:
-    """Up to three codes and names that resemble a word, the nearest first."""
+    """Up to three codes or names that resemble a word: codes with the same digits or all but one, or a like name."""
     rules = load_rules()
-    known = {text.lower(): text for r in rules.values() for text in (r.code, r.name)}
-    return [known[k] for k in get_close_matches(word.lower(), known, 3, 0.6)]
+    code = word.upper()
+    if code[:2] == "CD":
+        return [c for c in rules if _slip(code, c)][:3]
+    return get_close_matches(word.lower(), [r.name for r in rules.values()], 3, 0.6)
+
+
+def _slip(a: str, b: str) -> bool:
+    if len(a) != len(b):
+        return b.startswith(a) or a.startswith(b)
+    return sorted(a) == sorted(b) or sum(x != y for x, y in zip(a, b, strict=True)) == 1
 
 
 def describe(rule: Rule) -> str:

@@ -22,7 +22,7 @@ def columns(text: str) -> int:
 
 
 def show(text: str) -> str:
-    """A text with tabs expanded from column 0 and control characters made visible, so that it cannot move the cursor."""
+    """A text with tabs expanded from column 0 and control characters replaced, so that it cannot move the cursor."""
     out: list[str] = []
     column = 0
     for c in text:
@@ -59,11 +59,11 @@ def _paint(text: str, style: str, colour: bool) -> str:
 
 
 def _block(d: Diagnostic, source: Source, colour: bool) -> Iterator[str]:
-    place = source.path
+    place = show(source.path)
     if d.span is not None:
         place += ":{}:{}".format(*source.position(d.span.start))
     word = _paint(f"{d.severity.value}: {d.code}[{d.name}]", d.severity.value, colour)
-    yield f"{_paint(place, 'bold', colour)}: {word} {d.message}"
+    yield f"{_paint(place, 'bold', colour)}: {word} {show(d.message)}"
     marks = [(x.span, x.message, "second") for x in d.labels]
     if d.span is not None:
         marks.append((d.span, d.label, d.severity.value))
@@ -78,7 +78,7 @@ def _block(d: Diagnostic, source: Source, colour: bool) -> Iterator[str]:
         yield from _line(source, line, [m for m in marks if source.line_of(m[0].start) == line], gutter, bar, colour)
     for title, text in [("help", d.help), *(("fix", _fix(f.title, f.safe)) for f in d.fixes)]:
         if text:
-            yield f"{'':{gutter}} {_paint('=', 'bar', colour)} {_paint(title, 'bold', colour)}: {text}"
+            yield f"{'':{gutter}} {_paint('=', 'bar', colour)} {_paint(title, 'bold', colour)}: {show(text)}"
 
 
 def _fix(title: str, safe: bool) -> str:
@@ -98,7 +98,7 @@ def _line(source: Source, line: int, marks: list, gutter: int, bar: str, colour:
         column = source.position(span.start)[1] - 1
         left = columns(text[cut:column]) + len(head)
         under = _paint(_carets(source, text, cut, column, span, style), style, colour)
-        yield f"{'':{gutter}} {bar} {'':{left}}{under} {_paint(message, style, colour)}".rstrip()
+        yield f"{'':{gutter}} {bar} {'':{left}}{under} {_paint(show(message), style, colour)}".rstrip()
 
 
 def _carets(source: Source, text: str, cut: int, column: int, span: Span, style: str) -> str:

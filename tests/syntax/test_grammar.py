@@ -98,8 +98,20 @@ def test_over_names_an_argument(text):
     assert not isinstance(grammar().tree(f"op f(x) -> y {{ y = {text} }}"), Failure)
 
 
-@pytest.mark.parametrize("text", ["meshm[8]", "dim M = 8per", "policy p { chunk = 4MiBs }", "policy p { chunk = 8 pershard }",
-                                  "dim M = 1.5..2", "policy p { tile = 128x 256y }", "op f(x) -> y { x @ w }",
-                                  "op f(x) -> y { y = x with a @ w }", "dim M = 1.", "dim M = \u0661"])  # fmt: skip
+RUN_TOGETHER = [
+    "meshm[8]",
+    "dim M = 8per",
+    "policy p { chunk = 4MiBs }",
+    "policy p { chunk = 8 pershard }",
+    "dim M = 1.5..2",
+    "policy p { tile = 128x 256y }",
+    "op f(x) -> y { x @ w }",
+    "op f(x) -> y { y = x with a @ w }",
+    "dim M = 1.",
+    "dim M = \u0661",
+]
+
+
+@pytest.mark.parametrize("text", RUN_TOGETHER)
 def test_words_and_numbers_do_not_run_into_each_other(text):
     assert isinstance(grammar().tree(text), Failure)

@@ -116,8 +116,8 @@ def test_statements_and_expressions():
 def test_plans():
     (plan,) = read(
         "plan r(t) : all_gather over (a, b) {\n  lane 0 { for i in range(1, n) { let s = (rank - i) mod n\n"
-        "    if s != 0 { send t[s, 1] part 0 of 2 to (n, i) into t[0] adding with { via = tma } } else { fetch t[0] from i }"
-        " } }\n  for i in range(4) { }\n}"
+        "    if s != 0 { send t[s, 1] part 0 of 2 to (n, i) into t[0] adding with { via = tma } }\n"
+        "    else { fetch t[0] from i } } }\n  for i in range(4) { }\n}"
     )
     assert [a.text for a in plan.axes.names] == ["a", "b"]
     lane, short = plan.body

@@ -1,0 +1,81 @@
+import shlex
+
+import pytest
+
+from chunkdsl import pipeline
+from chunkdsl.check.explain import describe, find_rule, list_rules, load_rules, near_rules
+from chunkdsl.cli import main
+from chunkdsl.diagnostics import Report
+from chunkdsl.source import Source
+from chunkdsl.syntax.parse import parse
+
+RULES = load_rules()
+SYNTAX = [c for c in RULES if c.startswith("CD1")]
+FILES = [c for c in RULES if c.startswith("CD0")]
+
+
+def codes(text):
+    report = Report(Source("x.chunk", text))
+    parse(report.source, report)
+    return [d.code for d in report.diagnostics]
+
+
+@pytest.mark.parametrize("code", SYNTAX)
+def test_a_syntax_rule_finds_its_example_and_not_the_mended_one(code):
+    assert codes(RULES[code].fails) == [code]
+    assert codes(RULES[code].mended) == []
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with the files that the examples of CD0 speak of."""
+    good = b"mesh tp[2] over nvlink\ndim M = 4\n"
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "good.chunk").write_bytes(good)
+    (tmp_path / "specs" / "good.chunk").write_bytes(b"\xef\xbb\xbfchunk 1\n" + good)
+    (tmp_path / "latin1.chunk").write_bytes(b"# gr\xf6sse\n" + good)
+    (tmp_path / "next.chunk").write_bytes(b"chunk 2\n" + good)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("code", FILES)
+def test_a_command_of_a_file_rule_finds_its_example_and_not_the_mended_one(code, place, monkeypatch, capsys):
+    mended = shlex.split(RULES[code].mended, comments=True)
+    assert mended[0] == "chunkdsl" and main(mended[1:]) == 0
+    assert capsys.readouterr().out == ""
+    if code == "CD001":  # the defect that its comment speaks of
+        monkeypatch.setattr(pipeline, "check_report", lambda report: 1 // 0)
+    assert main(shlex.split(RULES[code].fails, comments=True)[1:]) == (1 if code == "CD005" else 2)
+    assert f"{code}[{RULES[code].name}]" in capsys.readouterr().out
+
+
+def test_rules_are_found_by_code_in_any_case_and_by_name():
+    rule = RULES["CD107"]
+    assert find_rule("CD107") is find_rule("cd107") is find_rule("wrong-separator") is rule
+    assert find_rule("CD10") is None
+
+
+def test_near_rules_are_suggested():
+    assert "CD107" in near_rules("CD170")
+    assert near_rules("cd10") == ["CD101", "CD102", "CD103"] and near_rules("CD1011") == ["CD101"]
+    assert near_rules("wrong-seperator")[0] == "wrong-separator"
+    assert near_rules("zzzzzzzz") == []
+
+
+def test_a_description_holds_the_text_and_both_examples():
+    text = describe(RULES["CD109"])
+    assert text.startswith("CD109 misspelt-keyword (error)\n\nA word stands")
+    assert "    mesh tp[8] ovr nvlink\n" in text and text.endswith("    mesh tp[8] over nvlink\n")
+
+
+def test_the_list_has_every_rule_once_in_order():
+    lines = list_rules().splitlines()
+    assert [line.split()[0] for line in lines] == sorted(RULES) and len(RULES) == len(lines) > 28
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_codes_and_names_are_well_formed(code):
+    rule = RULES[code]
+    assert code[:2] == "CD" and code[2:].isdigit() and len(code) == 5
+    assert rule.name == rule.name.lower() and " " not in rule.name and rule.text

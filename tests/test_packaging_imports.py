@@ -1,0 +1,65 @@
+"""What importing costs and who may import whom."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "chunkdsl"
+HEAVY = ("torch", "triton", "numpy", "greenlet", "jinja2", "chunkdsl.interp", "chunkdsl.sim", "chunkdsl.aot")
+
+
+def imports(path):
+    """Every module that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def loaded(code):
+    run = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}\nprint(*sys.modules)"]
+    return subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_check_and_explain_import_nothing_heavy():
+    spec = ROOT / "tests" / "cases" / "language" / "tp_mlp.chunk"
+    code = f"from chunkdsl.cli import main\nassert main(['check', {str(spec)!r}]) == 0\nmain(['explain'])"
+    modules = loaded(code)
+    assert "chunkdsl.lower.schedule" in modules
+    assert not [m for m in modules if m.startswith(HEAVY)]
+
+
+def test_the_list_of_loaded_modules_would_show_a_heavy_one():
+    assert "jinja2" in loaded("import jinja2")
+
+
+def test_only_the_parser_imports_lark():
+    users = {p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py") if "lark" in imports(p)}
+    assert users == {"syntax/parse.py"}
+
+
+@pytest.mark.parametrize(
+    "folder, known",
+    [
+        ("syntax", ("source", "diagnostics", "resources", "syntax", "check.syntax", "check.files", "check")),
+        ("report", ("source", "diagnostics", "report")),
+    ],
+)
+def test_a_package_imports_only_what_lies_below_it(folder, known):
+    for path in (PACKAGE / folder).glob("*.py"):
+        for name in imports(path):
+            if name.startswith("chunkdsl."):
+                inner = name.removeprefix("chunkdsl.")
+                assert any(inner == k or inner.startswith(f"{k}.") for k in known), f"{path.name} imports {name}"
+
+
+def test_nothing_imports_the_command_line():
+    for path in PACKAGE.rglob("*.py"):
+        if path.name not in ("__main__.py", "cli.py"):
+            assert not [m for m in imports(path) if m.startswith(("chunkdsl.cli", "chunkdsl.commands"))], path
