@@ -1,0 +1,37 @@
+"""All lints over one compiled kernel. The rules are those of synchronisation: each lint's docstring says why.
+
+A finding is text evidence, not a proof; silence means that none of these faults is visible, no more. Nothing reads
+amdgcn: on AMD the lints over TTGIR and over the source run, those over PTX do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chunkdsl.aot import lint_flags, lint_memory, lint_order, lint_pipeline, lint_source
+from chunkdsl.aot.findings import LINTS, Finding, Lint
+from chunkdsl.aot.targets import Compiled, find_target
+
+__all__ = ["FAMILIES", "LINTS", "Finding", "Lint", "lint"]
+
+FAMILIES = (lint_pipeline, lint_order, lint_flags, lint_memory, lint_source)
+
+
+def lint(
+    compiled: Compiled, target: str = "", kernel_source: str = "", skip: frozenset[str] = frozenset()
+) -> list[Finding]:
+    """Findings of every lint that fits `target` (the one compiled for, if empty), by text and line.
+
+    `kernel_source` is the Python text of the kernel's module ("" leaves the source lints out). `skip` names lints to
+    leave out; ValueError for a name that there is none of.
+    """
+    unknown = skip - LINTS.keys()
+    if unknown:
+        raise ValueError(f"no lint called {', '.join(sorted(unknown))}")
+    chosen = find_target(target or compiled.target)
+    texts = {"ttgir": compiled.ttgir, "ptx": compiled.ptx, "source": kernel_source, "compiled": compiled}
+    found = []
+    for rule in LINTS.values():
+        if rule.name not in skip and texts[rule.text] and (chosen.nvidia or not rule.nvidia_only):
+            found += [replace(f, kernel=compiled.kernel, target=chosen.name) for f in rule.run(texts[rule.text])]
+    return sorted(found, key=lambda f: (f.text, f.line, f.lint))
