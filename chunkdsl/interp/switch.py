@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import triton
 import triton.language as tl
-from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as upstream
 from triton.runtime.jit import JITFunction
 
@@ -22,6 +21,7 @@ from chunkdsl.interp.arithmetic import reduce_in_float32
 from chunkdsl.interp.builder import Builder
 from chunkdsl.interp.memory import Memory
 from chunkdsl.interp.rewrite import rewritten
+from chunkdsl.interp.speed import Semantic, install
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,10 @@ def interpreting(memory: Memory | None = None) -> Iterator[Interpreter]:
 def _install(changes, builder: Builder) -> None:
     set_attr = changes.set_attr
     set_attr(upstream, "interpreter_builder", builder)
-    set_attr(upstream, "interpreter_semantic", TritonSemantic(builder))
+    set_attr(upstream, "interpreter_semantic", Semantic(builder))
+    # Triton 3.6 makes a semantic of its own for each builtin.
+    set_attr(upstream, "TritonSemantic", lambda _: upstream.interpreter_semantic)
+    install(changes)
     # Upstream patches what a kernel's globals mention and does so again at each device call; once is enough.
     language = upstream._patch_lang(_Everything)
     changes._changes.extend(language._changes)
