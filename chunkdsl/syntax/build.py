@@ -7,7 +7,6 @@ the caller refuses trees deeper than `DEPTH` first.
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from math import isinf
 
 from chunkdsl.check import syntax as rules
@@ -122,14 +121,14 @@ class Builder:
         return n.Choice(self._span(t), str(name), values)
 
     def _bytes(self, t, token):
-        number, unit = re.fullmatch(r"([0-9.]+)\s*(\w+)", token).groups()
-        whole = self._int(token, number.partition(".")[0])
-        count = 0 if self.failed else Fraction(number) * _UNITS[unit]
-        if count != int(count):
+        whole, fraction, unit = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?\s*(\w+)", token).groups(default="")
+        digits = self._int(token, whole + fraction)
+        count, rest = divmod(digits * _UNITS[unit], 10 ** len(fraction))
+        if rest:
             self._refuse(rules.fraction_of_a_byte(self._span(token), str(token)))
         elif count >= 2**63:
-            self._refuse(rules.number_out_of_range(self._span(token), f"{whole} {unit} does not fit in 64 bits"))
-        return n.Bytes(self._span(t), int(count))
+            self._refuse(rules.number_out_of_range(self._span(token), "it does not fit in 64 bits"))
+        return n.Bytes(self._span(t), count)
 
     def _tile(self, t, token):
         return n.Tile(self._span(t), tuple(self._int(token, d) for d in re.findall(r"[0-9]+", token)))
@@ -153,11 +152,9 @@ class Builder:
 
     # ---- ops
 
-    def _op(self, t, name, *rest):
-        params = self._all(x for x in rest if x is not None and x.data == "param")
-        results = next(x for x in rest if x is not None and x.data == "names")
-        body = self._all(x for x in rest if x is not None and x.data == "stmt")
-        return n.Op(self._span(t), self._name(name), params, self._names(results), body)
+    def _op(self, t, name, params, results, *body):
+        parts = self._all(params.children), self._names(results), self._all(body)
+        return n.Op(self._span(t), self._name(name), *parts)
 
     def _param(self, t, name, inout):
         return n.Param(self._span(t), self._name(name), inout is not None)
@@ -222,7 +219,8 @@ class Builder:
     def _lane(self, t, number, block):
         return n.LaneBlock(self._span(t), self.build(number), self._all(block.children))
 
-    def _transfer(self, t, action, region, peer, into, adding, policy):
+    def _transfer(self, t, action, region, peer, manner):
+        into, adding, policy = manner.children
         places = self.build(region), self._all(peer.children), self._maybe(into)
         return n.Transfer(self._span(t), str(action), *places, adding is not None, self._maybe(policy))
 
@@ -249,11 +247,10 @@ class Builder:
         where = self.build(path), self._name(function)
         return n.Kernel(self._span(t), self._name(name), *lists, *where, self._all(bindings))
 
-    def _tensor_arg(self, t, name, pointer, dtype, *rest):
-        *dims, partial = rest
+    def _tensor_arg(self, t, name, pointer, dtype, sizes, partial):
         typed = self._name(dtype) if dtype else None
-        sizes, total = self._all(dims), self._maybe(partial)
-        return n.TensorArg(self._span(t), self._name(name), self._name(pointer), typed, sizes, total)
+        dims, total = self._all(sizes.children), self._maybe(partial)
+        return n.TensorArg(self._span(t), self._name(name), self._name(pointer), typed, dims, total)
 
     def _scalar_arg(self, t, name, value):
         if value.data != "method":

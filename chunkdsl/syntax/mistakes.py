@@ -12,7 +12,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Protocol
 
 from chunkdsl.check import syntax as rules
@@ -139,6 +138,8 @@ def head(text: str, item: Span, keywords: Collection[str]) -> str | None:
 def _near(word: str, words: Collection[str], cutoff: float) -> str | None:
     if word in words:
         return None
+    from difflib import get_close_matches  # only a mistake pays for it
+
     found = get_close_matches(word.lower(), sorted(words), 1, cutoff)
     return found[0] if found else None
 
@@ -228,7 +229,7 @@ def _foreign(f: Failure, parser: Parser) -> Diagnostic | None:
         for size in (2, 1) if start == f.at else (2,):
             mark = f.text[max(start, 0) : max(start, 0) + size]
             if mark in _FOREIGN and not mark.isalpha() and f.text[start : start + 2] != "!=":
-                return rules.not_in_the_language(f.span(start, start + size), mark, *_FOREIGN[mark])
+                return rules.not_in_the_language(f.span(start, start + len(mark)), mark, *_FOREIGN[mark])
     for match in (_WORD.match(f.text, f.at), f.last_word):
         if match and match[0] in _FOREIGN and not (match.start() == 0 and f.at > 0):
             return rules.not_in_the_language(f.span(*match.span()), match[0], *_FOREIGN[match[0]])

@@ -122,10 +122,11 @@ def parse(source: Source, report: Report) -> nodes.File:
 
 def _end(stack: list) -> int:
     """Where the last text that the parser took ends."""
-    if not stack:
-        return 0
-    place = getattr(stack[-1], "meta", stack[-1])
-    return getattr(place, "container_end_pos", place.end_pos)
+    for value in reversed(stack):
+        place = getattr(value, "meta", value)
+        if not getattr(place, "empty", False):  # a rule that matched nothing has no place
+            return getattr(place, "container_end_pos", place.end_pos)
+    return 0
 
 
 def _build(tree: lark.Tree, span: Span, text: str, report: Report) -> nodes.Item | None:

@@ -65,6 +65,7 @@ TABLE = [
     ("plan r(t) : a over b { if i == 0 and j == 1 { } }", "CD117", "and", None),
     ("plan r(t) : a over b { if i == 0 || j == 1 { } }", "CD117", "||", None),
     ("op f(x) -> y { y = x; }", "CD117", ";", "op f(x) -> y { y = x }"),
+    ("op f(x) -> y { y = x };", "CD117", ";", "op f(x) -> y { y = x }"),
     ("op f(x) => y { y = x }", "CD117", "=>", "op f(x) -> y { y = x }"),
     ("op f(x) -> y { return x }", "CD117", "return", None),
     ("def f(x):\n  return x", "CD117", "def", None),
