@@ -86,6 +86,8 @@ class Races:
         self._findings.add(rule.code, key, lambda: self._explain(rule.code, a, t, atom))
 
     def _explain(self, code: str, a: int, t: int, atom: int) -> Refutation:
+        if code == plans.unordered_accesses.code and self._verb(a, atom) == "reads":
+            a, t = t, a  # in one call it is the reader that should have waited
         one, two = self._graph.plan.tasks[a], self._graph.plan.tasks[t]
         place = self._atoms.box(atom)
         does, did = self._verb(t, atom), self._verb(a, atom)
