@@ -1,6 +1,8 @@
 """What importing costs and who may import whom."""
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,24 @@ def test_check_and_explain_import_nothing_heavy():
 
 def test_the_list_of_loaded_modules_would_show_a_heavy_one():
     assert "jinja2" in loaded("import jinja2")
+
+
+def test_a_copy_laid_out_like_a_wheel_finds_its_grammar(tmp_path):
+    """The wheel holds grammars/ inside the package (pyproject.toml), a checkout beside it."""
+    package = tmp_path / "chunkdsl"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "a.chunk").write_text("dim step = 4\n")
+    run = [sys.executable, "-m", "chunkdsl", "check", "a.chunk"]
+    options = {
+        "cwd": tmp_path,
+        "env": {**os.environ, "PYTHONPATH": str(tmp_path)},
+        "capture_output": True,
+        "text": True,
+    }
+    without = subprocess.run(run, **options)
+    assert without.returncode == 2 and "CD001" in without.stdout and "grammars/ is missing" in without.stdout
+    shutil.copytree(ROOT / "grammars", package / "grammars")
+    assert "a.chunk:1:5: error: CD108" in subprocess.run(run, **options).stdout
 
 
 def test_only_the_parser_imports_lark():

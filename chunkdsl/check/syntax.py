@@ -27,7 +27,7 @@ def unexpected_text(span: Span, found: str, wanted: Iterable[str]) -> Finding:
     """
     words = list(wanted)
     listed = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-    return Finding(f"expected {listed}, found {found}", span, f"expected {listed}")
+    return Finding(f"unexpected {found}", span, f"expected {listed}")
 
 
 @rule("CD102", "unknown-item")

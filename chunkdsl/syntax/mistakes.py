@@ -340,9 +340,9 @@ def _unexpected(f: Failure, parser: Parser) -> Diagnostic:
     kinds = {_KINDS.get(t) or f"`{parser.spelling.get(t, t)}`" for t in f.accepts}
     wanted = sorted(kinds, key=lambda w: (w[0] == "`", w))
     if f.found == "$END":
-        return rules.unexpected_text(f.here, "the end of the item", wanted)
+        return rules.unexpected_text(f.here, "end of the item", wanted)
     match = _WORD.match(f.text, f.at)
     start, end = (f.at, max(f.end, match.end())) if match else (f.at, f.end)
     text = f.text[start:end]
-    found = f"`{text}`" if text.isprintable() else f"the character U+{ord(text[0]):04X}"
+    found = f"`{text}`" if text.isprintable() else f"character U+{ord(text[0]):04X}"
     return rules.unexpected_text(f.span(start, end), found, wanted)
