@@ -21,7 +21,8 @@ OP_NAMES_TAKEN = ("check", "close", "placements", "symmetric_bytes")  # the gene
 ARGUMENTS_TAKEN = ("self", "out")
 _ITEM_START = re.compile(r"^[A-Za-z]", re.MULTILINE)
 _LOST = re.compile(r"^\w+[^\S\n]+(\w+)|\b(?:dim|tensor|policy|op|plan|kernel|as)\s+(\w+)")
-_LOST_AXIS = re.compile(r"(\w+)\s*\[\s*\d*\s*\](?=\s*(?:,|over\b|#|$))")
+_LOST_MESH = re.compile(r"^\s*mesh\b|^\w+\s+\w+\s*\[\s*\d")  # by its keyword, or a misspelt one by its looks
+_LOST_AXIS = re.compile(r"(\w+)\s*\[")
 
 
 @dataclass
@@ -109,10 +110,7 @@ def _find_lost(names: Names, file: nodes.File, source: Source) -> None:
         if start in parsed or start == end:
             continue
         piece = text[start:end]
-        found = {name for groups in _LOST.findall(piece) for name in groups if name}
-        head = piece.split(None, 2)[:2]
-        if "mesh" in piece or (len(head) == 2 and "[" in head[1] and ":" not in head[1]):
-            axes = _LOST_AXIS.findall(piece)
-            found.update(axes)
-            names.mesh_lost = names.mesh_lost or (bool(axes) and names.mesh is None)
-        names.lost |= found
+        names.lost |= {name for groups in _LOST.findall(piece) for name in groups if name}
+        if _LOST_MESH.search(piece):
+            names.lost.update(_LOST_AXIS.findall(piece))
+            names.mesh_lost = names.mesh_lost or names.mesh is None

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 
 class Nearest:
-    """Names to look up in. Building is put off to the first look-up, as most files have no misspelt name."""
+    """Names to look up in. An index is built at the first look-up that needs it: most files have no misspelt name."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names = names
-        self._index: dict[str, list[str]] | None = None
+        self._names: Iterable[str] = names
+        self._indexes: dict[int, dict[str, list[str]]] = {}  # by the number of letters left out
         self._answers: dict[str, tuple[str, ...]] = {}
 
     def of(self, word: str) -> tuple[str, ...]:
@@ -24,20 +24,24 @@ class Nearest:
         return self._answers[word]
 
     def _find(self, word: str) -> tuple[str, ...]:
-        if self._index is None:
-            self._index = {}
-            for name in dict.fromkeys(self._names):
-                for short in _deletions(name.lower()):
-                    self._index.setdefault(short, []).append(name)
-        found: dict[str, int] = {}
-        for short in _deletions(word.lower()):
-            for name in self._index.get(short, ()):
-                if name != word and name not in found:
-                    found[name] = distance(word.lower(), name.lower())
-        reach = _reach(word)
-        close = {name: d for name, d in found.items() if d <= reach}
-        best = [name for name, d in close.items() if d == min(close.values())]
-        return tuple(sorted(best)[:3])
+        for reach in range(_reach(word) + 1):  # most slips are one edit: the smaller index answers them
+            close: dict[int, set[str]] = {}
+            for short in _deletions(word.lower(), reach):
+                for name in self._index(reach).get(short, ()):
+                    if name != word:
+                        close.setdefault(distance(word.lower(), name.lower()), set()).add(name)
+            if close and min(close) <= reach:
+                return tuple(sorted(close[min(close)])[:3])
+        return ()
+
+    def _index(self, letters: int) -> dict[str, list[str]]:
+        if letters not in self._indexes:
+            self._names = tuple(dict.fromkeys(self._names))  # names may come from a generator, read once
+            index = self._indexes[letters] = {}
+            for name in self._names:
+                for short in _deletions(name.lower(), letters):
+                    index.setdefault(short, []).append(name)
+        return self._indexes[letters]
 
 
 def distance(a: str, b: str) -> int:
@@ -58,11 +62,9 @@ def _reach(word: str) -> int:
     return 0 if len(word) < 2 else 1 if len(word) < 6 else 2
 
 
-def _deletions(word: str) -> set[str]:
-    """`word` with up to two letters left out (one in short words, none in very long ones)."""
+def _deletions(word: str, letters: int) -> set[str]:
+    """`word` with up to so many letters left out (none in very long words)."""
     found = {word}
-    if len(word) > 40:
-        return found
-    for _ in range(2 if len(word) >= 5 else 1):
+    for _ in range(letters if len(word) <= 40 else 0):
         found |= {w[:i] + w[i + 1 :] for w in found for i in range(len(w))}
     return found

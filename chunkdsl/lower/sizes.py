@@ -30,7 +30,7 @@ class Dims:
         self.constants: dict[str, SymSize] = {}
         self._names, self._source, self._report = names, source, report
         self._functions = Nearest(FUNCTIONS)
-        self._open = True  # while dims are being declared, one further down is not known yet
+        self._above: set[str] = set()  # dims declared so far, in order or not; uses of the others come too early
 
     def declare(self, items: tuple[nodes.Item, ...]) -> None:
         """All dims of a file, in order."""
@@ -40,7 +40,7 @@ class Dims:
                     self._range(item, item.value)
                 else:
                     self._fixed(item, item.value)
-        self._open = False
+                self._above.add(item.name.text)
 
     def get(self, name: str) -> SymSize | None:
         """Size of a declared dim; None if there is none (never reported here)."""
@@ -126,15 +126,10 @@ class Dims:
         return None
 
     def _named(self, name: str, span: Span) -> SymSize | None:
-        size = self.get(name)
-        if size is None and self._open and self._names.kind_of(name) == "dim":
-            declared = self._names.kinds[name][1]
-            if declared.end >= span.start:  # else its declaration failed, and was reported there
-                self._report.add(name_rules.used_before_declared(name, span, declared))
+        if self._names.kind_of(name) == "dim" and name not in self._above:
+            self._report.add(name_rules.used_before_declared(name, span, self._names.kinds[name][1]))
             return None
-        if size is None:
-            self.is_dim(name, span)
-        return size
+        return self.get(name) if self.is_dim(name, span) else None
 
     def _call(self, node: nodes.SizeCall) -> SymSize | None:
         name = node.function.text
