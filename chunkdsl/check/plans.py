@@ -39,14 +39,9 @@ def _line_span(source: Source, line: int) -> Span | None:
     """The text of a 1-based line, without what surrounds it. None for lines that are not in the source."""
     if not 1 <= line <= source.text.count("\n") + 1:
         return None
-    text, start = source.line_text(line), 0
-    for i, c in enumerate(source.text):
-        if line == 1:
-            break
-        if c == "\n":
-            line, start = line - 1, i + 1
-    left = len(text) - len(text.lstrip())
-    return Span(start + left, start + max(left, len(text.rstrip())))
+    text = source.line_text(line)
+    start = sum(len(before) + 1 for before in source.text.split("\n")[: line - 1]) + len(text) - len(text.lstrip())
+    return Span(start, start + len(text.strip()))
 
 
 @rule("CD301", "malformed-plan")

@@ -112,9 +112,17 @@ def _access_fault(plan: Plan, access: Access, buffers: dict[str, Buffer]) -> tup
             return None
         if (to.row1 - to.row0, to.col1 - to.col0) != (of.row1 - of.row0, of.col1 - of.col0):
             return "shape", f"from {box(of)} to {box(to)}: the two boxes differ in shape"
+        if _overlap(to, of):
+            return "overlap", f"from {box(of)} to {box(to)}: the two boxes overlap"
     elif not 0 <= access.mask < 1 << plan.world:
         return "mask", f"of {box(access.region)}: addends {access.mask:#x} are outside the {plan.world} ranks"
     return None
+
+
+def _overlap(a: Region, b: Region) -> bool:
+    if a.rank != b.rank or a.slot != b.slot or a.buffer != b.buffer:
+        return False
+    return a.row0 < b.row1 and b.row0 < a.row1 and a.col0 < b.col1 and b.col0 < a.col1
 
 
 def _signals(plan: Plan, found: Findings) -> None:

@@ -322,8 +322,9 @@ def tp_mlp(world, chunks=4, calls=3, buffers=2) -> Plan:
                 for c in range(chunks):
                     k = r * chunks + c
                     region = rows("all", q, s, k * ROWS), rows("all", r, s, k * ROWS)
-                    ups.append(b.task(f"push chunk {c} to rank {q}", r, "moves", e, "move", [copy(*region)],
-                               [b.signal("arrived", r, k, r, e)], [b.signal("arrived", q, k, r, e)], [begun[r]], 4))
+                    words = [b.signal("arrived", r, k, r, e)], [b.signal("arrived", q, k, r, e)]
+                    name = f"push chunk {c} to rank {q}"
+                    ups.append(b.task(name, r, "moves", e, "move", [copy(*region)], *words, [begun[r]], 4))
             for i in range(world):
                 d = (r - i) % world
                 for c in range(chunks):

@@ -116,7 +116,7 @@ def tiny(draw) -> Plan:
     effect = st.one_of(
         st.builds(lambda r: Access(Act.PUT, r, None, "x", 1, (r.row0, 0)), where),
         st.builds(lambda r: Access(Act.NEED, r, None, "x", 1, (r.row0, 0)), where),
-        st.builds(lambda r, s: Access(Act.COPY, r, s), where, where),
+        st.builds(lambda r, s: Access(Act.COPY, r, s), where, where).filter(lambda a: a.region != a.source),
     )
     call = sorted(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)))
     signaller = [draw(st.integers(0, 1)) for _ in range(words)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from proof_plans import Build, direct_gather, gemm_rs, ring_gather, tp_mlp
 
 from chunkdsl.check.prove import least_programs, prove, resident
@@ -119,6 +121,33 @@ def test_a_launch_waits_for_the_gate_that_never_opens():
     gate = b.task("gate", 0, "main", 0, "barrier", waits=[s])
     b.task("tile", 0, "tiles", 0, "tile", signals=[s], after=[gate])
     assert codes(b.plan(), 4) == ["CD303"]
+
+
+@st.composite
+def launches(draw):
+    """Two launches of two lanes each on one rank, with random waits of some tasks for any others."""
+    lanes = [Lane("a", False, "one", draw(st.integers(0, 2))), Lane("b", False, "one"),
+             Lane("c", draw(st.booleans()), "two", draw(st.integers(0, 2))), Lane("d", False, "two")]  # fmt: skip
+    b = Build("f", 1, 1, [], [Lane("main", True), *lanes])
+    n = draw(st.integers(2, 9))
+    order = draw(st.permutations(range(n)))  # in which they can be done with enough programs
+    for t in range(n):
+        sooner = [k for k in range(n) if order[k] < order[t]]
+        waits = draw(st.lists(st.sampled_from(sooner), max_size=2, unique=True)) if sooner else []
+        lane = draw(st.sampled_from("abcd"))
+        waits = [b.signal("f", 0, k, 0, 0) for k in waits]
+        b.task(f"t{t}", 0, lane, 0, "tile", (), waits, [b.signal("f", 0, t, 0, 0)], count=draw(st.integers(1, 3)))
+    return b.plan()
+
+
+@settings(max_examples=150, deadline=None)
+@given(launches())
+def test_more_programs_never_hurt(plan):
+    """So progress with the least number is progress with the real one."""
+    outcomes = [set(codes(plan, n)) for n in range(1, 12)]
+    if "CD303" not in outcomes[0]:
+        goes = [not o for o in outcomes]
+        assert goes == sorted(goes)
 
 
 def test_no_programs_at_all():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -47,6 +49,7 @@ FAULTS = {
     "needless source": (with_access(GOOD, TILE, 0, source=rows("stage", 1, 0, 0)), "has a source"),
     "shape": (with_access(GOOD, REDUCE, 1, source=rows("stage", 0, 0, 0, 1)), "differ in shape"),
     "empty source": (with_access(GOOD, REDUCE, 1, source=rows("stage", 0, 0, 0, 0)), "differ in shape"),
+    "overlap": (with_access(GOOD, REDUCE, 1, source=GOOD.tasks[REDUCE].accesses[0].region), "the two boxes overlap"),
     "mask": (with_access(GOOD, TILE, 0, mask=4), "addends 0x4"),
     "negative mask": (with_access(GOOD, TILE, 0, mask=-1), "addends -0x1"),
     "signal's owner": (signal(owner=2), "outside the 2 ranks"),
@@ -84,3 +87,9 @@ def test_empty_boxes_may_lie_anywhere():
 
 def test_a_join_has_no_lane_and_crosses_ranks():
     assert check_structure(one_shot(3, buffers=1, barrier="join")) == []
+
+
+def test_rules_do_not_import_the_proof():
+    """`check` without --world must not pay for it."""
+    code = "import sys, chunkdsl.check.plans; sys.exit(any(m.startswith('chunkdsl.check.prove') for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
