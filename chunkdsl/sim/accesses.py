@@ -56,9 +56,9 @@ class Accesses:
 
     def store(self, actor: Program, parts, itemsize: int, bulk: bool) -> None:
         for buffer, boxes in parts:
-            actor.exposed = f"the store{site()}"
+            actor.exposed = f"the {'descriptor ' if bulk else ''}store{site()}"
             if bulk and self.tma:
-                actor.bulk = f"the descriptor store{site()}"
+                actor.bulk = actor.exposed
             self.touch(buffer, boxes)
             if self.races:
                 self.write(actor, buffer, boxes, itemsize, Kind.PLAIN)

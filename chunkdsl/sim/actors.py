@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import copy_context
 
-from greenlet import greenlet
+from greenlet import GreenletExit, greenlet
 
 from chunkdsl.sim.clocks import Clock, Clocks
+from chunkdsl.sim.handoff import Handoff
 from chunkdsl.sim.log import Trail
 
 
@@ -87,11 +88,15 @@ class Program(Actor):
         self._noticed: dict[bool, Clock] = {}  # by relaxed reads, from this rank (False) or any (True)
         self.proxy_fence()
         self.reads_clock = False
-        self.greenlet = spawn(lambda: launch.function(**launch.arguments))
+        self.stack = _spawn(lambda: launch.function(**launch.arguments))
 
     @property
     def name(self) -> str:
         return f"rank {self.rank}, program {self.index} of {self.launch.label}"
+
+    def stop(self) -> None:
+        """Unwind the kernel where it is."""
+        self.stack.throw(GreenletExit)
 
     def proxy_fence(self) -> None:
         """Descriptor loads may use what is known now."""
@@ -127,14 +132,18 @@ class Host(Actor):
         def run():
             self.result = function()
 
-        self.greenlet = spawn(run)
+        self.stack = Handoff(run)
 
     @property
     def name(self) -> str:
         return f"host of rank {self.rank}"
 
+    def stop(self) -> None:
+        """Unwind the host function where it is."""
+        self.stack.stop()
 
-def spawn(function: Callable) -> greenlet:
+
+def _spawn(function: Callable) -> greenlet:
     """A greenlet that keeps the context (numpy's error state) of its maker."""
     made = greenlet(function)
     made.gr_context = copy_context()

@@ -20,7 +20,7 @@ def deadlock(world, why: str) -> Deadlock:
     if len(world.programs) > _SHOWN:
         lines.append(f"and {len(world.programs) - _SHOWN} more programs")
     for host in world.hosts:
-        if not host.greenlet.dead:
+        if not host.stack.dead:
             lines.append(f"{host.name}: waits in {host.waiting}" if host.waiting else f"{host.name}: runs")
         elif host.waiting == "":
             lines.append(f"{host.name}: has returned")

@@ -16,7 +16,8 @@ from chunkdsl.sim.boxes import Cells
 from chunkdsl.sim.faults import OutOfBounds, PrivateMemory
 from chunkdsl.sim.log import Box, Place
 
-GUARD = 256  # bytes around each allocation that belong to nobody, so that a step over the edge is seen
+ALIGNMENT = 256
+GUARD = 1 << 16  # least number of bytes around an allocation that belong to nobody, so that a wrong index is seen
 
 
 @dataclass(eq=False)
@@ -90,14 +91,15 @@ class Buffer:
 
 
 def allocate(shape, dtype: torch.dtype, fill: int) -> torch.Tensor:
-    """A tensor with every byte `fill`, aligned to 256 bytes, between guard zones."""
+    """A tensor with every byte `fill`, aligned to 256 bytes, between guard zones of at least its own size."""
     count = 1
     for size in shape:
         count *= size
     nbytes = count * dtype.itemsize
-    raw = torch.full((nbytes + 3 * GUARD,), fill, dtype=torch.uint8)
-    start = GUARD + (-raw.data_ptr()) % GUARD
-    return raw[start : start + nbytes].view(dtype).view(tuple(shape))
+    guard = max(GUARD, nbytes)
+    raw = torch.empty(nbytes + 2 * guard + ALIGNMENT, dtype=torch.uint8)  # the guards are never touched
+    start = guard + -(raw.data_ptr() + guard) % ALIGNMENT
+    return raw[start : start + nbytes].fill_(fill).view(dtype).view(tuple(shape))
 
 
 class AddressSpace:

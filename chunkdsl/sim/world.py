@@ -1,6 +1,6 @@
-"""Simulated ranks, their lanes and hosts, and the loop that gives each a turn, in one process and one OS thread.
+"""Simulated ranks, their lanes and hosts, and the loop that gives each a turn, one at a time.
 
-Hosts and programs are greenlets that switch back here at atomics, volatile loads and machine calls; copies are
+Programs are greenlets that switch back here at atomics and volatile loads, hosts do so at machine calls; copies are
 steps of their lane. The loop ends when hosts have returned and lanes are empty, or with a fault.
 It does not look into kernels (`hooks`), decide who runs (`scheduler`) or check accesses (`accesses`).
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from greenlet import GreenletExit, getcurrent
+from greenlet import getcurrent
 
 from chunkdsl.interp import Interpreter, bind, interpreting
 from chunkdsl.interp.arguments import function_of, tensors_of
@@ -116,7 +116,7 @@ class World:
             if self._dirty:
                 actors = self._runnable()
             if not actors:
-                if all(h.greenlet.dead for h in self._hosts):
+                if all(h.stack.dead for h in self._hosts):
                     return
                 raise deadlock(self, "nobody can go on")
             version = self.accesses.version
@@ -136,17 +136,17 @@ class World:
         if isinstance(actor, Program):
             self._interpreter.builder.place((actor.launch.programs, 1, 1), (actor.index, 0, 0))
             try:
-                actor.greenlet.switch()
+                actor.stack.switch()
             except SimulationFault:
                 raise
             except Exception as error:
                 raise kernel_error(actor, error) from error
-            if actor.greenlet.dead:
+            if actor.stack.dead:
                 self._end(actor)
             return
         self._dirty = True
         try:
-            actor.greenlet.switch()
+            actor.stack.switch()
         except Exception as error:
             error.add_note(f"in the host function of rank {actor.rank} (simulated, seed {self.seed})")
             raise
@@ -156,7 +156,7 @@ class World:
         self._dirty = False
         while any([lane.settle() | self._fill(lane) for lane in self.lanes()]):
             pass
-        hosts = [h for h in self._hosts if not h.greenlet.dead and (h.ready is None or h.ready())]
+        hosts = [h for h in self._hosts if not h.stack.dead and (h.ready is None or h.ready())]
         working = [lane for lane in self.lanes() if isinstance(lane.running, CopyWork) and not lane.running.done]
         return [*hosts, *working, *self._programs]
 
@@ -206,19 +206,21 @@ class World:
         return True
 
     def _abandon(self) -> None:
-        """End greenlets that a fault has left behind."""
+        """Unwind what a fault has left behind."""
         self._current = None
         for actor in [*self._hosts, *self._programs]:
-            for _ in range(8):
-                if not actor.greenlet.dead:
-                    with suppress(Exception):
-                        actor.greenlet.throw(GreenletExit)
+            if not actor.stack.dead:
+                with suppress(Exception):
+                    actor.stop()
         self._programs = []
 
     # ---- called by hosts and programs
 
     def _switch(self) -> None:
-        self._loop.switch()
+        if isinstance(self._current, Host):
+            self._current.stack.pause()
+        else:
+            self._loop.switch()
 
     def lanes(self) -> list[Lane]:
         return [lane for lanes in self._lanes for lane in lanes.values()]
