@@ -92,10 +92,10 @@ def _reduce_scatter(e: Expressions, call: nodes.Call) -> Operand | None:
     if not isinstance(name, nodes.Ref):
         e.fail(rules.wrong_arguments("reduce_scatter", name.span, "takes a dimension's name", USAGE["reduce_scatter"]))
         return None
-    if t is None or axes is None or not _is_tensor(e, call, t):
-        return None
-    if name.name not in t.dims and not e.file.dims.is_dim(name.name, name.span):
+    if not e.file.dims.is_dim(name.name, name.span):
         e.fail()
+        return None
+    if t is None or axes is None or not _is_tensor(e, call, t):
         return None
     for axis in axes or (None,):  # of several axes the outer one first
         found = collectives.reduce_scatter(call, t, name.name, name.span, axis, e.speech)

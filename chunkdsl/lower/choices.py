@@ -56,6 +56,9 @@ class Choices:
             place = self.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
         order = self.pick("order", "arrival", "tiles start with what is there")
         self._legal("all_gather", GATHER_LEGAL, via, route, side, place)
+        if place and place.kind == "co_located" and order != "arrival":
+            # The proof finds the deadlock: a program would wait for a chunk that a later ticket carries.
+            self._refuse_transport("all_gather", f"place = co_located, order = {order}", "tickets follow arrival", "order")
         return dict(route=route, via=via, side=side, place=place, order=order)
 
     def reduce(self, algorithm: str | None) -> dict:

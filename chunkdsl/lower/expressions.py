@@ -28,6 +28,8 @@ from chunkdsl.lower.tensors import Declared
 from chunkdsl.source import Source, Span
 from chunkdsl.syntax import nodes
 
+F32_LARGEST = (2 - 2**-23) * 2.0**127
+
 
 @dataclass
 class File:
@@ -79,7 +81,11 @@ class Expressions:
         value = Value(kind, tuple(a.value for a in args), typed.type, node.span, attrs, policy)
         return Operand(value, typed.dims, node.span, node)
 
-    def number(self, value: int | float, node: nodes.Expr) -> Operand:
+    def number(self, value: int | float, node: nodes.Expr) -> Operand | None:
+        """A constant. Statements are evaluated in f32, so it must be one; folding may lead out of that."""
+        if not abs(value) <= F32_LARGEST:  # also a nan
+            self.fail(shape_rules.size_out_of_range("this number", node.span, "f32 holds no more than 3.4e38"))
+            return None
         scalar = TensorType(DType.F32, (), (Replicate(),) * len(self.file.mesh.axes))
         return Operand(Value("const", (), scalar, node.span, {"number": value}), (), node.span, node)
 

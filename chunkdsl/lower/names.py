@@ -87,10 +87,11 @@ def collect_names(file: nodes.File, source: Source, report: Report) -> Names:
 
 
 def is_reserved(name: str, taken: tuple[str, ...] = ()) -> str:
-    """Why a name cannot be used in a generated module, or ""."""
+    """Why a name cannot be used in a generated module, or "". Ops are attributes of it: none starts with `_`."""
     if keyword.iskeyword(name):
         return "it is a Python keyword"
-    return "the generated module uses it" if name in taken else ""
+    private = taken is OP_NAMES_TAKEN and name.startswith("_")
+    return "the generated module uses it" if name in taken or private else ""
 
 
 def _declare(names: Names, kind: str, name: nodes.Name, report: Report, taken: tuple[str, ...] = ()) -> None:

@@ -100,6 +100,12 @@ class _OpLowering:
                 return True
             e.fail(rules.assignment_to_parameter(name, target.span, self.params[name].name.span))
             return False
+        if self.file.names.kind_of(name) in ("dim", "axis"):
+            e.fail(rules.duplicate_name(f"`{name}`", target.span, self.file.names.kinds[name][1],
+                                        "bind another name: this one is a dimension or an axis"))
+            self.places.setdefault(name, target.span)
+            e.bound[name] = None
+            return False
         if name in self.places:
             e.fail(rules.duplicate_name(f"`{name}`", target.span, self.places[name],
                                         "bind another name: in an op a name means one value"))

@@ -42,8 +42,8 @@ class Instance:
         self.tma = machine.target in ("sm_90", "sm_100", "sim")
         for name, operation in self.OPS.items():
             setattr(self, name, operation(self))
-        if self.why_not is None:
-            for name in self.OPS:
+        for name in self.OPS:
+            if getattr(self, name).why_not is None:
                 getattr(self, name).warm_up()
         machine.barrier()
 

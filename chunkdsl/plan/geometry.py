@@ -1,0 +1,77 @@
+"""Numbers of one launch at one world size and one binding of the run-time dims: shards, strides, chunks, row blocks.
+
+The emitted wrapper and kernels compute the same in their own words; conformance holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from chunkdsl.ir.policy import ChunkCount, ChunkSize
+from chunkdsl.ir.types import SymSize, evaluate, shard_rows
+from chunkdsl.plan.schedule import Extent, Launch
+
+
+def local_size(extent: Extent, dims: Mapping[str, int], world: int, rank: int) -> int:
+    """Elements of an extent that `rank` holds."""
+    size = evaluate(extent.size, dims)
+    return shard_rows(size, world, rank) if extent.sharded else size
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """`rows` elements cut into `groups` shards of `shard` nominal rows, kept every `stride` rows."""
+
+    rows: int
+    groups: int
+    shard: int
+    stride: int
+
+    @staticmethod
+    def of(rows: SymSize, whole: bool, pad: int, dims: Mapping[str, int], world: int) -> Geometry:
+        n = evaluate(rows, dims)
+        groups = 1 if whole else world
+        shard = max(1, -(-n // groups))
+        return Geometry(n, groups, shard, -(-shard // pad) * pad)
+
+    def height(self, owner: int) -> int:
+        """Rows that shard `owner` really has: 0 for an empty one."""
+        return max(0, min(self.rows - owner * self.shard, self.shard))
+
+    def chunk(self, chunk: ChunkSize) -> int:
+        """Rows of a chunk."""
+        return -(-self.shard // chunk.count) if isinstance(chunk, ChunkCount) else min(chunk.count, self.shard)
+
+    def chunks(self, chunk: ChunkSize) -> int:
+        """Chunks of every shard, empty ones included."""
+        return -(-self.shard // self.chunk(chunk))
+
+    def chunk_cap(self, chunk: ChunkSize) -> int:
+        """Flag words for a shard when this is the geometry of the bounds."""
+        return chunk.count if isinstance(chunk, ChunkCount) else -(-self.shard // chunk.count)
+
+    def covering(self, first: int, last: int, chunk: ChunkSize) -> range:
+        """Chunks that hold nominal rows first..last (inclusive)."""
+        n = self.chunk(chunk)
+        return range(first // n, last // n + 1)
+
+    def blocks(self, launch: Launch) -> Iterator[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
+        """Runs of row blocks with the same chunks: (first row, last row + 1, chunks awaited, chunks signalled).
+
+        Tiles of such a run have equal waits and signals, so one task stands for all of them.
+        """
+        bm = launch.tiling.bm
+        run: list | None = None
+        for row in range(0, self.shard, bm):
+            last = min(row + bm, self.shard) - 1
+            waits = tuple(self.covering(row, last, launch.chunk)) if launch.chunk_flags else ()
+            signals = tuple(self.covering(row, last, launch.out_chunk)) if launch.out_chunk else ()
+            if run and run[2:] == [waits, signals]:
+                run[1] = last + 1
+            else:
+                if run:
+                    yield tuple(run)
+                run = [row, last + 1, waits, signals]
+        if run:
+            yield tuple(run)
