@@ -23,7 +23,8 @@ def flag_scopes(text: str) -> Found:
     """Flags between ranks are acquired and released at `.sys` scope.
 
     At `.gpu` scope a wait for another GPU's flag can spin for ever. A local counter of finished tiles may be an
-    acq_rel add at `.gpu`: it never leaves the GPU, and the last arriver releases the flag at `.sys`.
+    acq_rel add at `.gpu`, and a claim on a local word a compare-and-swap: they never leave the GPU, and the last
+    arriver releases the flag at `.sys`.
     """
     for body in read_ptx(text):
         for op in body:
@@ -31,8 +32,8 @@ def flag_scopes(text: str) -> Found:
                 continue
             if is_poll(op):
                 yield op.line, op.text, "a wait below .sys scope"
-            elif is_release(op) and not ({"acq_rel", "gpu", "add"} <= set(op.parts)):
-                yield op.line, op.text, "a release below .sys scope that is not a local acq_rel counter"
+            elif is_release(op) and not ({"acq_rel", "gpu"} <= set(op.parts) and {"add", "cas"} & set(op.parts)):
+                yield op.line, op.text, "a release below .sys scope that is no local acq_rel counter or claim"
 
 
 @lint_rule("relaxed-poll", "ttgir")

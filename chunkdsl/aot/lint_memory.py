@@ -10,12 +10,13 @@ from chunkdsl.aot.findings import lint_rule
 from chunkdsl.aot.flow import slice_back, step_back
 from chunkdsl.aot.ptx import access_bytes, read_ptx
 from chunkdsl.aot.targets import Compiled, find_target
-from chunkdsl.aot.ttgir import Module, Op, Region, read_ttgir
+from chunkdsl.aot.ttgir import Op, Region, read_ttgir
 
 Found = Iterator[tuple[int, str, str]]
 VECTOR = 16  # bytes
 BITS = {"bf16": 16, "f16": 16, "f32": 32, "f64": 64, "f8E4M3FN": 8, "f8E5M2": 8}
 DATA = ("tt.load", "tt.store", "ttg.async_copy_global_to_local", "amdg.buffer_load", "amdg.buffer_store")
+BOUNDING = ("arith.muli", "arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.minsi")
 SHAPING = ("tt.splat", "tt.broadcast", "tt.expand_dims", "ttg.convert_layout", "arith.extsi")
 
 
@@ -23,7 +24,8 @@ SHAPING = ("tt.splat", "tt.broadcast", "tt.expand_dims", "ttg.convert_layout", "
 def spills(compiled: Compiled) -> Found:
     """No registers are spilled. A spill in the K loop costs more than any overlap wins; use a smaller tile."""
     if compiled.spills:
-        yield 0, "", f"{compiled.spills} bytes of local memory a thread, {compiled.registers} registers"
+        unit = "bytes a thread" if compiled.ptx else "registers"
+        yield 0, "", f"{compiled.spills} {unit} spilled, {compiled.registers} registers used"
 
 
 @lint_rule("too-much-shared-memory", "compiled")
@@ -46,7 +48,7 @@ def narrow_accesses(compiled: Compiled) -> Found:
     Tensors with less than 16 bytes for each thread are left alone.
     """
     module = read_ttgir(compiled.ttgir)
-    large = {_line_of(module, op) for op in module.named(*DATA) if _bytes(op) >= VECTOR * module.threads}
+    large = {module.place(op) for op in module.named(*DATA) if _bytes(op) >= VECTOR * module.threads}
     large.discard(None)
     seen = set()
     for body in read_ptx(compiled.ptx):
@@ -57,10 +59,6 @@ def narrow_accesses(compiled: Compiled) -> Found:
                 file, line, _ = op.place
                 name = file.rsplit("/", 1)[-1]
                 yield op.line, op.text, f"{access_bytes(op)} bytes at a time for the tile access at {name}:{line}"
-
-
-def _line_of(module: Module, op: Op) -> tuple[str, int, int] | None:
-    return module.place(op)
 
 
 def _bytes(op: Op) -> int:
@@ -88,13 +86,12 @@ def offsets_in_32_bits(text: str) -> Found:
 
 
 def _offset_products(op: Op) -> set[Op]:
+    """The last products on the way to the address: what they multiply are row numbers and tile counts, which fit."""
     pointers = slice_back(op.operands[0], op.region, lambda o: o.name == "tt.load").operations
     found = set()
-    for add in pointers:
-        if add.name == "tt.addptr":
-            for product in slice_back(add.operands[1], add.region).operations:
-                if product.name == "arith.muli" and _is_32_bit(product) and _row_by_stride(product):
-                    found.add(product)
+    for add in (o for o in pointers if o.name == "tt.addptr"):
+        behind = slice_back(add.operands[1], add.region, lambda o: o.name in BOUNDING)
+        found |= {p for p in behind.operations if p.name == "arith.muli" and _is_32_bit(p) and _row_by_stride(p)}
     return found
 
 

@@ -57,8 +57,8 @@ class CompileError(Exception):
 class Compiled:
     """What the compiler made of one kernel variant for one target.
 
-    `ptx` is empty on AMD, `amdgcn` on NVIDIA. `shared`: bytes. `registers`: 32-bit, per thread. `spills`: bytes of
-    local memory per thread on NVIDIA (the stack that ptxas made), spilled registers on AMD. Both None if unknown.
+    `ptx` is empty on AMD, `amdgcn` on NVIDIA. `shared`: bytes. `registers`: 32-bit, per thread. `spills`: bytes that
+    a thread stores to local memory on NVIDIA, spilled registers on AMD. Both None if unknown.
     `warnings`: what Python and the compiler printed on the way.
     """
 
@@ -101,7 +101,9 @@ def compile_kernel(use, target: str) -> Compiled:
         raise CompileError("\n".join([f"{use.name} for {target}: {type(error).__name__}: {error}", *told])) from error
     heard = (*(str(w.message) for w in warned), *(line for line in said if "warning:" in line))
     texts = {k: made.asm[k] if k in made.asm else "" for k in ("ttgir", "ptx", "amdgcn")}
-    registers, spills = _nvidia_resources(made.asm["cubin"]) if chosen.nvidia else _amd_resources(texts["amdgcn"])
+    registers, spills = (
+        _nvidia_resources(made.asm["cubin"], texts["ptx"], chosen) if chosen.nvidia else _amd_resources(texts["amdgcn"])
+    )
     meta = made.metadata
     return Compiled(
         use.name,
@@ -117,19 +119,36 @@ def compile_kernel(use, target: str) -> Compiled:
     )
 
 
-def _nvidia_resources(cubin: bytes) -> tuple[int | None, int | None]:
+def _nvidia_resources(cubin: bytes, ptx: str, target: Target) -> tuple[int | None, int | None]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [_cuobjdump(), "--dump-resource-usage", file.name]
+        command = [_tool("cuobjdump"), "--dump-resource-usage", file.name]
         text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     found = re.search(r"REG:(\d+) STACK:(\d+) .*?LOCAL:(\d+)", text)
-    return (int(found[1]), int(found[2]) + int(found[3])) if found else (None, None)
+    if not found:
+        return None, None
+    stack = int(found[2]) + int(found[3])
+    return int(found[1]), _spilled(ptx, target) if stack else 0
+
+
+def _spilled(ptx: str, target: Target) -> int | None:
+    """Bytes of spill stores: a stack may also hold arrays and calls, and only ptxas tells them apart."""
+    arch = re.search(r"^\.target (sm_\w+)", ptx, re.M)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "kernel.ptx")
+        with open(path, "w") as file:
+            file.write(ptx)
+        tool = _tool("ptxas_blackwell" if target.gpu.arch >= 100 else "ptxas")
+        command = [tool, "-v", f"--gpu-name={arch[1] if arch else target.name}", path, "-o", f"{path}.o"]
+        text = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    stores = re.findall(r"(\d+) bytes spill stores", text)
+    return sum(map(int, stores)) if stores else None
 
 
 @cache
-def _cuobjdump() -> str:
-    return triton.knobs.nvidia.cuobjdump.path
+def _tool(name: str) -> str:
+    return getattr(triton.knobs.nvidia, name).path
 
 
 def _amd_resources(text: str) -> tuple[int | None, int | None]:

@@ -17,7 +17,7 @@ LOCATION = re.compile(r" loc\((?:#loc\d*|[^()]*|[^()]*\([^()]*\)[^()]*)\)")
 
 @dataclass(eq=False)
 class Region:
-    """Operations in order; `arguments` are the block's, as (name, how to find what they hold)."""
+    """A block: operations in order, the names of its arguments, and what defines each value."""
 
     owner: Op | None
     operations: list[Op] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Op:
 
 @dataclass(eq=False)
 class Module:
-    """The whole text: `operations` in order of text, layout-independent facts of the module line, locations."""
+    """The whole text: `operations` in order of text, threads of a program, "cuda:90", and the location table."""
 
     operations: list[Op]
     threads: int
@@ -105,7 +105,7 @@ class Module:
 
 @lru_cache(maxsize=16)
 def read_ttgir(text: str) -> Module:
-    """Parse TTGIR as `triton.compile` prints it (3.6 and 3.7). ValueError if braces do not match."""
+    """Parse TTGIR as `triton.compile` prints it (3.6 and 3.7)."""
     top = Region(None)
     stack: list[Region] = [top]
     operations: list[Op] = []
@@ -124,8 +124,6 @@ def read_ttgir(text: str) -> Module:
                 closed = stack.pop()
                 if line.endswith("{") and closed.owner:  # `} else {`, `} do {`
                     stack.append(_region(closed.owner))
-            elif operations and stack[0].owner is None and "module" not in line and line != "}":
-                raise ValueError(f"line {number}: unmatched brace")
             continue
         if not line.startswith(("%", '"')) and not NAME.match(line):
             if line.endswith("{") and stack[-1].owner:  # `default {`, `partition0(...) num_warps(4) {`

@@ -98,6 +98,9 @@ def publish(x, y, flag, epoch, FORM: tl.constexpr):
         if FORM == "local":
             tl.debug_barrier()
             tl.atomic_add(flag, 1, sem="acq_rel", scope="gpu")
+        elif FORM == "claim":
+            tl.debug_barrier()
+            tl.atomic_cas(flag, 0, 1, sem="acq_rel", scope="gpu")
         elif FORM == "narrow":
             tl.debug_barrier()
             tl.atomic_xchg(flag, epoch, sem="release", scope="gpu")
@@ -211,6 +214,9 @@ def copy_rows(x, y, table, stride, FORM: tl.constexpr):
         tl.store(y + (rows[:, None] * stride + cols[None, :]), tile)
     elif FORM == "late":
         tl.store(y + (rows[:, None] * stride).to(tl.int64) + cols[None, :], tile)
+    elif FORM == "index":
+        late = tl.program_id(0) * stride + tl.arange(0, 64)
+        tl.store(y + late.to(tl.int64)[:, None] * 4096 + cols[None, :], tile)
     elif FORM == "local":
         base = y + (tl.program_id(0) * 64).to(tl.int64) * stride
         tl.store(base + tl.arange(0, 64)[:, None] * stride + cols[None, :], tile)

@@ -155,6 +155,16 @@ CASES = [
     ),
     (
         "offset-in-32-bits",
+        ("copy_rows", "sm_80", {"FORM": "i32"}),
+        ("copy_rows", "sm_90", {"FORM": "index"}),
+    ),
+    (
+        "flag-scope",
+        ("publish", "sm_80", {"FORM": "narrow"}),
+        ("publish", "sm_90", {"FORM": "claim"}),
+    ),
+    (
+        "offset-in-32-bits",
         ("copy_rows", "sm_90", {"FORM": "i32"}),
         ("copy_rows", "sm_90", {"FORM": "marked"}),
     ),
