@@ -143,7 +143,7 @@ def empty_range(name: str, span: Span, why: str) -> Finding:
 def size_out_of_range(what: str, span: Span, why: str) -> Finding:
     """A fixed size must be at least 1 and a computed one never negative; neither may pass 2^62 elements.
 
-    A computed size is judged over the whole range of the dims in it.
+    A computed size is judged over the whole range of the dims in it. A number in an op must be one that f32 holds.
 
     Fails:
         mesh tp[4]
