@@ -101,10 +101,12 @@ class _Execution:
         self.contended = False
         self._completed = 0
         self._ready = deque(t for t, m in enumerate(self._missing) if not m and self._of[t] is None)
-        for rank in range(graph.plan.world):
-            self._start(rank)
-        while self._ready:
-            self._complete(self._ready.popleft())
+        self._touched = set(range(graph.plan.world))  # ranks with programs to give or launches to start
+        while self._ready or self._touched:
+            while self._ready:
+                self._complete(self._ready.popleft())
+            if self._touched:  # nothing can complete: only now may a later launch come before an earlier one
+                self._give(self._touched.pop())
         self.finished = self._completed == len(tasks)
 
     def _form_launches(self) -> None:
@@ -132,62 +134,55 @@ class _Execution:
                 self._gates.setdefault(a, []).append(launch)
             launch.open = not launch.gate
 
-    def _start(self, rank: int) -> None:
-        """Give free programs to the open launches of a rank, in order."""
-        tasks, busy = self._graph.plan.tasks, 0
-        for launch in self._on_rank[rank]:
-            if not launch.open:
-                continue
-            waiting = False
-            for queue in launch.queues:
-                while queue.tasks:
-                    room = self._free[rank]
-                    if queue.most:
-                        room = min(room, queue.most - queue.held)
-                    if room <= 0:
-                        waiting = True
-                        break
-                    t = queue.tasks[0]
-                    left = tasks[t].count - queue.started
-                    if self._holds[t] and not self._missing[t]:  # about to complete
-                        waiting = True
-                        break
-                    if not self._missing[t]:  # nothing to wait for: its programs pass one after another
-                        self._holds[t] += 1
-                        queue.held += 1
-                        self._free[rank] -= 1
-                        left = 0
-                        self._ready.append(t)
-                    else:
-                        taken = min(room, left)
-                        self._holds[t] += taken
-                        queue.held += taken
-                        self._free[rank] -= taken
-                        queue.started += taken
-                        left -= taken
-                    if left:
-                        waiting = True
-                        break
-                    queue.tasks.popleft()
-                    queue.started = 0
-            busy += waiting or any(q.held for q in launch.queues)
-        self.contended = self.contended or busy > 1
+    def _give(self, rank: int) -> None:
+        """Programs to the first open launch of a rank that takes any, and again once that led to whatever it can."""
+        launches = [x for x in self._on_rank[rank] if x.open and any(q.tasks or q.held for q in x.queues)]
+        self.contended = self.contended or len(launches) > 1
+        for launch in launches:
+            if self._serve(launch):
+                self._touched.add(rank)
+                return
+
+    def _serve(self, launch: _Launch) -> bool:
+        tasks, rank, taken_any = self._graph.plan.tasks, launch.rank, False
+        for queue in launch.queues:
+            while queue.tasks:
+                room = self._free[rank]
+                if queue.most:
+                    room = min(room, queue.most - queue.held)
+                if room <= 0:
+                    break
+                t = queue.tasks[0]
+                left = tasks[t].count - queue.started
+                waits = self._missing[t] > 0
+                taken = min(room, left) if waits else 1  # without a wait the tiles pass one after another
+                taken_any = True
+                self._holds[t] += taken
+                queue.held += taken
+                self._free[rank] -= taken
+                if not waits:
+                    self._ready.append(t)
+                elif taken < left:
+                    queue.started += taken
+                    break
+                queue.tasks.popleft()
+                queue.started = 0
+        return taken_any
 
     def _complete(self, t: int) -> None:
         graph = self._graph
         task = graph.plan.tasks[t]
         self._done[t] = True
         self._completed += 1
-        ranks = set()
         if self._of[t] is not None:
-            launch, queue = self._of[t]
+            _, queue = self._of[t]
             queue.held -= self._holds[t]
             self._free[task.rank] += self._holds[t]
             self._holds[t] = 0
             if queue.tasks and queue.tasks[0] == t:  # part of it had not started
                 queue.tasks.popleft()
                 queue.started = 0
-            ranks.add(task.rank)
+            self._touched.add(task.rank)
         for f in graph.followers[t]:
             self._satisfy(f)
         for s in task.signals:
@@ -199,9 +194,7 @@ class _Execution:
             launch.gate -= 1
             if not launch.gate:
                 launch.open = True
-                ranks.add(launch.rank)
-        for rank in ranks:
-            self._start(rank)
+                self._touched.add(launch.rank)
 
     def _satisfy(self, t: int) -> None:
         self._missing[t] -= 1

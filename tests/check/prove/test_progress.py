@@ -150,6 +150,17 @@ def test_more_programs_never_hurt(plan):
         assert goes == sorted(goes)
 
 
+def test_a_later_launch_comes_only_when_the_earlier_one_stands_still():
+    """Launch `one` may take every program for the tiles of its second task before `two` gets any."""
+    b = Build("f", 1, 1, [], [Lane("a", False, "one"), Lane("b", False, "one"), Lane("c", False, "two")])
+    s = [b.signal("f", 0, i, 0, 0) for i in range(3)]
+    b.task("first", 0, "b", 0, "tile", waits=[s[0]], signals=[s[1]], count=2)
+    b.task("second", 0, "b", 0, "tile", waits=[s[1], s[2]], count=3)
+    b.task("late", 0, "c", 0, "tile", signals=[s[2]])
+    b.task("early", 0, "a", 0, "tile", signals=[s[0]])
+    assert [codes(b.plan(), n) for n in (1, 2, 3, 4)] == [["CD304"], ["CD304"], ["CD304"], []]
+
+
 def test_no_programs_at_all():
     with pytest.raises(ValueError, match="0 resident programs"):
         resident(gemm_rs(2), 0)
