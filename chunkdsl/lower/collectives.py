@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from chunkdsl.check import axes as axis_rules
 from chunkdsl.check import placements as rules
 from chunkdsl.check import shapes as shape_rules
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix
@@ -35,7 +36,7 @@ def all_gather(call: nodes.Call, t: Operand, axis: int | None, speech: Speech) -
     inner = [i for i, p in enumerate(t.type.placements) if i > axis and p == placement]
     if inner:
         name = speech.axis(inner[-1])
-        return rules.shards_out_of_order(speech.axis(axis), name, call.span, "this would leave strided shards",
+        return axis_rules.shards_out_of_order(speech.axis(axis), name, call.span, "this would leave strided shards",
                                          f"gather {name} first")
     return Typed(_with(t.type, axis, Replicate()), t.dims), axis, placement.dim
 
@@ -68,7 +69,7 @@ def reduce_scatter(
     dim = t.dims.index(name)
     inner = [i for i, p in enumerate(t.type.placements) if i > axis and p == Shard(dim)]
     if inner:
-        return rules.shards_out_of_order(speech.axis(axis), speech.axis(inner[0]), call.span,
+        return axis_rules.shards_out_of_order(speech.axis(axis), speech.axis(inner[0]), call.span,
                                          f"{speech.axis(inner[0])} has cut {name} already",
                                          f"scatter over {speech.axis(axis)} first")
     return Typed(_with(t.type, axis, Shard(dim)), t.dims), axis, dim
@@ -98,7 +99,7 @@ def _pick_axis(function: str, t: Operand, axis: int | None, kind: type[Placement
         return axis
     fitting = table.axes_of(t.type, kind)
     if len(fitting) > 1:
-        return rules.axis_not_clear(function, tuple(speech.axis(i) for i in fitting), call.function.span)
+        return axis_rules.axis_not_clear(function, tuple(speech.axis(i) for i in fitting), call.function.span)
     return fitting[0] if fitting else -1
 
 

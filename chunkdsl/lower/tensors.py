@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chunkdsl.check import axes as axis_rules
 from chunkdsl.check import names as name_rules
-from chunkdsl.check import placements as rules
 from chunkdsl.check import shapes as shape_rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix, Report
@@ -124,12 +124,12 @@ class Tensors:
             if index in found:
                 before, span = found[index]
                 both = isinstance(placement, Partial) and isinstance(before, Shard)
-                clash = rules.axis_shards_and_sums if both else rules.axis_used_twice
+                clash = axis_rules.axis_shards_and_sums if both else axis_rules.axis_used_twice
                 self._report.add(clash(name.text, name.span, span))
                 good = False
             elif index < last and isinstance(placement, Shard):
                 outer, inner = name.text, self._mesh.axes[last].name
-                self._report.add(rules.shards_out_of_order(outer, inner, axes.span, "written inner first",
+                self._report.add(axis_rules.shards_out_of_order(outer, inner, axes.span, "written inner first",
                                                            f"write the outer axis first, as the mesh does: {outer}"))
                 good = False
             else:

@@ -2,6 +2,7 @@
 
 import pytest
 
+import chunkdsl.check.axes
 import chunkdsl.check.names
 import chunkdsl.check.placements
 import chunkdsl.check.policies
