@@ -6,8 +6,8 @@ numbers stay true. Not supported: `a = b = value`, which Triton refuses as well.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import inspect
 import os

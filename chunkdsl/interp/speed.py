@@ -5,22 +5,35 @@ Measured on a fused GEMM with small tiles: Triton's own bookkeeping of shapes is
 
 from __future__ import annotations
 
+import numpy as np
 import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as upstream
 
 
 class Semantic(TritonSemantic):
-    """Triton's semantic, without the work of broadcasting what has one shape already."""
+    """Triton's semantic with a shorter way to broadcast: same results, views instead of copies."""
 
     def broadcast_impl_value(self, lhs, rhs):
         left, right = lhs.type, rhs.type
-        if left.is_block():
-            if right.is_block() and left.shape.values == right.shape.values:
-                return lhs, rhs
-        elif not right.is_block():
+        if not left.is_block():
+            return (_splat(lhs, right.shape), rhs) if right.is_block() else (lhs, rhs)
+        if not right.is_block():
+            return lhs, _splat(rhs, left.shape)
+        a, b = left.shape.values, right.shape.values
+        if a == b:
             return lhs, rhs
-        return super().broadcast_impl_value(lhs, rhs)
+        if len(a) != len(b) or any(i != j and i != 1 and j != 1 for i, j in zip(a, b, strict=True)):
+            return super().broadcast_impl_value(lhs, rhs)
+        shape = [max(i, j) for i, j in zip(a, b, strict=True)]
+        return (lhs if a == shape else _splat(lhs, shape)), (rhs if b == shape else _splat(rhs, shape))
+
+
+def _splat(tensor, shape):
+    data = tensor.handle.data
+    data = np.broadcast_to(data.reshape(()) if data.size == 1 else data, tuple(shape))
+    dtype = tensor.type.scalar
+    return tl.tensor(upstream.TensorHandle(data, dtype), tl.core.block_type(dtype, shape))
 
 
 def install(changes) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from chunkdsl.interp.memory import Memory
 from chunkdsl.sim.accesses import Accesses
 from chunkdsl.sim.actors import Program

@@ -1,4 +1,5 @@
-"""The last write and the reads since, for each granule of one buffer; tells which earlier accesses conflict.
+"""The accesses to one buffer that a later one may conflict with: the last plain write of each granule, and boxes
+read or written atomically since.
 
 Granules have the buffer's item size, at most 4 bytes, and are split when a smaller access comes.
 """
@@ -20,12 +21,13 @@ class Shadow:
         while pitch % self._granule:
             self._granule //= 2
         self._writes = np.zeros((rows, pitch // self._granule), np.int32)
-        self._reads = _Reads(clocks)
+        self._reads = _Records(clocks)
+        self._atomic_writes = _Records(clocks)
 
     def read(self, boxes: list[Cells], itemsize: int, clock: Clock, stamp: int) -> Stamp | None:
         """Record reads; returns an earlier write that races with one of them."""
         for box in boxes:
-            race = self._racing(self._cells(box, itemsize), clock, stamp)
+            race = self._racing_write(box, itemsize, clock, stamp)
             if race:
                 return race
             self._reads.add(box, stamp)
@@ -33,27 +35,36 @@ class Shadow:
 
     def write(self, boxes: list[Cells], itemsize: int, clock: Clock, stamp: int) -> Stamp | None:
         """Record writes; returns an earlier access that races with one of them."""
+        plain = self._clocks.stamps[stamp].kind is Kind.PLAIN
         for box in boxes:
-            cells = self._cells(box, itemsize)
-            race = self._racing(cells, clock, stamp)
-            if race is None:
-                race = _first_race(self._clocks, self._reads.unordered(box, clock), stamp)
+            race = self._racing_write(box, itemsize, clock, stamp)
+            race = race or _first_race(self._clocks, self._reads.unordered(box, clock), stamp)
             if race:
                 return race
-            cells[...] = stamp
-            self._reads.cover(box)
+            if plain:
+                self._cells(box, itemsize)[...] = stamp
+                # Whoever races with what is forgotten here races with this write too. An atomic write would not do:
+                # it may be allowed to race where the forgotten access is not.
+                self._reads.cover(box)
+                self._atomic_writes.cover(box)
+            else:
+                self._atomic_writes.add(box, stamp)
         return None
 
     def unseen(self, boxes: list[Cells], itemsize: int, clock: Clock) -> Stamp | None:
-        """A last write of these cells that `clock` does not know, whatever its kind."""
+        """A write of these cells that `clock` does not know, whatever its kind."""
         for box in boxes:
-            late = self._clocks.unordered(self._cells(box, itemsize), clock)
+            late = self._late_writes(box, itemsize, clock)
             if late:
                 return self._clocks.stamps[late[0]]
         return None
 
-    def _racing(self, cells: np.ndarray, clock: Clock, stamp: int) -> Stamp | None:
-        return _first_race(self._clocks, self._clocks.unordered(cells, clock), stamp)
+    def _racing_write(self, box: Cells, itemsize: int, clock: Clock, stamp: int) -> Stamp | None:
+        return _first_race(self._clocks, self._late_writes(box, itemsize, clock), stamp)
+
+    def _late_writes(self, box: Cells, itemsize: int, clock: Clock) -> list[int]:
+        late = self._clocks.unordered(self._cells(box, itemsize), clock)
+        return late + self._atomic_writes.unordered(box, clock)
 
     def _cells(self, box: Cells, itemsize: int) -> np.ndarray:
         while itemsize < self._granule:
@@ -80,8 +91,8 @@ def _both_strong(a: Stamp, b: Stamp) -> bool:
     return all(s.kind is not Kind.PLAIN and (same or s.kind is Kind.ATOMIC_SYS) for s in (a, b))
 
 
-class _Reads:
-    """Boxes read since the last write of them, one for each (component, box)."""
+class _Records:
+    """Boxes accessed since the last plain write of them, one for each (component, kind, box)."""
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
@@ -106,12 +117,16 @@ class _Reads:
         self._table[at, 0] = stamp
 
     def unordered(self, box: Cells, clock: Clock) -> list[int]:
-        """Stamps of overlapping reads that `clock` does not know."""
+        """Stamps of overlapping records that `clock` does not know."""
+        if not self._at:
+            return []
         hit = self._overlapping(box)
         return self._clocks.unordered(self._table[hit, 0], clock) if hit.size else []
 
     def cover(self, box: Cells) -> None:
-        """Forget reads inside a box that has just been written: who races with them races with the write."""
+        """Forget records inside a box."""
+        if not self._at:
+            return
         row0, row1, col0, col1 = box
         for at in self._overlapping(box).tolist():
             _, r0, r1, c0, c1 = self._table[at].tolist()

@@ -4,13 +4,14 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from chunkdsl.interp import Memory, interpreting
-from chunkdsl.interp.assembly import UnknownAssembly
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime import interpreter as upstream
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from chunkdsl.interp import Memory, interpreting
+from chunkdsl.interp.assembly import UnknownAssembly
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -180,5 +181,5 @@ def test_missing_arguments_and_other_objects_are_refused(kernels):
     with interpreting() as interpreter:
         with pytest.raises(TypeError, match="missing a required argument: 'out'"):
             interpreter.run(kernels.convert, (1,), x=torch.ones(16), BLOCK=16)
-        with pytest.raises(TypeError, match="not a @triton.jit function"):
+        with pytest.raises(TypeError, match=r"not a @triton\.jit function"):
             interpreter.run(noise, (1,))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import triton.language as tl
+
 from chunkdsl.interp.numbers import from_bfloat16, from_fp8, to_bfloat16, to_fp8
 
 

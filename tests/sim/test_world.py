@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from chunkdsl.sim import CollectiveMismatch, Deadlock, KernelError, SimulationFault, World
 from chunkdsl.sim.scheduler import POLICIES
 
@@ -138,7 +139,7 @@ def test_gather_waits_for_the_kernels_before_it(module):
 
 
 def test_ranks_that_disagree_are_named():
-    with pytest.raises(CollectiveMismatch, match="rank 1 comes to barrier, others are in vote|comes to vote"):
+    with pytest.raises(CollectiveMismatch, match=r"rank 1 comes to barrier, others are in vote|comes to vote"):
         World(2).run(lambda m: m.vote(1) if m.rank == 0 else m.barrier())
     with pytest.raises(CollectiveMismatch, match="symmetric x"):
         World(2).run(lambda m: m.symmetric("x", (1 + m.rank,), torch.float32))
@@ -163,7 +164,7 @@ def test_errors_in_kernels_name_program_and_line(module):
     def host(machine):
         machine.launch(k.failing, 4, dict(y=machine.zeros("y", (4,), torch.float32)), {}, 4, 1)
 
-    with pytest.raises(KernelError, match=r"program [23] of failing \(small_kernels.py:\d+\): AssertionError: too many"):
+    with pytest.raises(KernelError, match=r"program [23] of failing \(small_kernels.py:\d+\): AssertionError"):
         World(1).run(host)
 
 

@@ -1,0 +1,241 @@
+"""Do the emitted kernels do what the plan says? Compares the log of a simulated run with the plan of the same calls.
+
+The proof is about the plan; this ties it to the code. Both sides are brought to the same form, for each rank, call
+and kernel: words signalled, words waited for, boxes written, boxes read, and for each box read the waits behind it.
+The log's side comes from addresses and values; labels of the log are kernel names, nothing that a template prints.
+Results (new tensors for each call) are compared by value elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from chunkdsl.plan.plan import Act, Plan, Region, Task
+from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.sim.log import Copy, Log, Origin, Read, Signal, Trail, Wait, Write
+
+Key = tuple[int, int, str]  # rank, call, kernel
+Word = tuple[str, int, int]  # flags, owner, index
+
+
+@dataclass
+class Side:
+    """What one side, plan or log, says of one kernel in one call on one rank."""
+
+    signals: Counter[Word] = field(default_factory=Counter)
+    waits: set[Word] = field(default_factory=set)
+    writes: list[tuple[str, int, tuple[int, int, int, int]]] = field(default_factory=list)
+    reads: list[tuple[str, int, tuple[int, int, int, int]]] = field(default_factory=list)
+    line: int = 0
+
+
+def compare(log: Log, plan: Plan, op: OpSchedule) -> list[str]:
+    """Differences, each one line for a person; empty when the run conforms. `log` holds fused calls of `op` alone, the
+    first of them being call 1, or calls followed by launches of `exact`, which are left out."""
+    flags = {f.name for f in op.flags} | {f"{op.name}_closed"}
+    buffers = {b.name: b for b in plan.buffers if b.kind != "output"}
+    wanted = planned(plan)
+    trails = fused_trails(log, op)
+    done, found = logged(trails, flags, set(buffers))
+    for key in sorted(wanted.keys() | done.keys()):
+        plan_side, log_side = wanted.get(key, Side()), done.get(key, Side())
+        found += differences(key, plan_side, log_side, buffers, plan.spec)
+    found += unguarded_reads(trails, plan, buffers)
+    return found
+
+
+# ---- the plan's side
+
+
+def kernel_of(task: Task, launches: dict[str, str]) -> str:
+    """Name of the kernel that carries out a task."""
+    if task.lane != "main":
+        return launches[task.lane] or "copy"
+    if task.kind == "stage" or "entry barrier" in task.name:
+        return "stage_shard"
+    return "close_call" if task.kind == "barrier" else ""
+
+
+def planned(plan: Plan) -> dict[Key, Side]:
+    launches = {lane.name: lane.launch for lane in plan.lanes}
+    caps = {b.name: b.rows for b in plan.buffers}
+    outputs = {b.name for b in plan.buffers if b.kind == "output"}
+    sides: dict[Key, Side] = {}
+    for task in plan.tasks:
+        kernel = kernel_of(task, launches)
+        if not kernel:
+            continue
+        side = sides.setdefault((task.rank, task.call, kernel), Side(line=task.line))
+        for s in task.signals:
+            g = plan.signals[s]
+            # A chunk of many tasks is signalled once, by whichever is last.
+            side.signals[(g.flags, g.owner, g.index)] = 1
+        side.waits |= {(g.flags, g.owner, g.index) for g in (plan.signals[w] for w in task.waits)}
+        for a in task.accesses:
+            if a.act is not Act.NEED and a.region.buffer not in outputs:
+                side.writes.append((a.region.buffer, a.region.rank, rows_of(a.region, caps)))
+            for r in sources(a):
+                if r.buffer not in outputs:
+                    side.reads.append((r.buffer, r.rank, rows_of(r, caps)))
+    return sides
+
+
+def sources(access) -> Iterator[Region]:
+    if access.act is Act.NEED:
+        yield access.region
+    elif access.source is not None:
+        yield access.source
+
+
+def rows_of(r: Region, caps: dict[str, int]) -> tuple[int, int, int, int]:
+    """Box in rows of the whole allocation: slots lie behind each other."""
+    base = r.slot * caps[r.buffer]
+    return base + r.row0, base + r.row1, r.col0, r.col1
+
+
+# ---- the log's side
+
+
+def fused_trails(log: Log, op: OpSchedule) -> list[Trail]:
+    """Trails of the fused launches: the first ones of each call, as many as the schedule has."""
+    count = 1 + sum(1 + (n.staging is not None) for n in op.launches) + op.closing
+    numbers: dict[tuple[int, int], set[int]] = {}
+    for t in log.trails:
+        if t.origin.call and t.origin.launch >= 0:
+            numbers.setdefault((t.origin.rank, t.origin.call), set()).add(t.origin.launch)
+    kept = {k: set(sorted(v)[:count]) for k, v in numbers.items()}
+    return [
+        t
+        for t in log.trails
+        if t.origin.call and (t.origin.launch < 0 or t.origin.launch in kept[t.origin.rank, t.origin.call])
+    ]
+
+
+def logged(trails: list[Trail], flags: set[str], buffers: set[str]) -> tuple[dict[Key, Side], list[str]]:
+    sides: dict[Key, Side] = {}
+    found = []
+    for t in trails:
+        o = t.origin
+        side = sides.setdefault((o.rank, o.call - 1, o.label), Side())
+        for e in t.events:
+            if isinstance(e, Signal) and e.at.buffer in flags:
+                side.signals[(e.at.buffer, e.at.owner, e.index)] += 1
+                found += bad_signal(o, e)
+            elif isinstance(e, Wait) and e.at.buffer in flags:
+                if e.value - o.call >= 0:
+                    side.waits.add((e.at.buffer, e.at.owner, e.index))
+                if e.scope != "sys":
+                    found.append(f"{say(o)}: waits for {e.at.buffer}[{e.index}] at {e.scope} scope, not sys")
+            elif isinstance(e, Write) and e.at.buffer in buffers:
+                side.writes += [(e.at.buffer, e.at.owner, (b.row0, b.row1, b.col0, b.col1)) for b in e.boxes]
+            elif isinstance(e, Write) and e.at.buffer in flags:
+                found.append(f"{say(o)}: writes {e.at.buffer} with an ordinary store")
+            elif isinstance(e, Read) and e.at.buffer in buffers:
+                side.reads += [(e.at.buffer, e.at.owner, (b.row0, b.row1, b.col0, b.col1)) for b in e.boxes]
+            elif isinstance(e, Copy):
+                take_copy(side, o, e, flags, found)
+    return sides, found
+
+
+def bad_signal(o: Origin, e: Signal) -> list[str]:
+    what = f"{say(o)}: signals {e.at.buffer}[{e.index}] of rank {e.at.owner}"
+    wrong = []
+    if e.value != o.call:
+        wrong.append(f"{what} with {e.value}; the epoch is {o.call}")
+    if "rel" not in e.sem or e.scope != "sys":
+        wrong.append(f"{what} {e.sem} at {e.scope} scope, not release at sys")
+    return wrong
+
+
+def take_copy(side: Side, o: Origin, e: Copy, flags: set[str], found: list[str]) -> None:
+    to = e.destination
+    if to.buffer in flags:
+        for b in e.destination_boxes:
+            side.signals[(to.buffer, to.owner, b.col0)] += 1
+        if e.value != o.call:
+            found.append(f"{say(o)}: a copy sets {to.buffer} of rank {to.owner} to {e.value}; the epoch is {o.call}")
+        return
+    for place, boxes, into in ((e.source, e.source_boxes, side.reads), (to, e.destination_boxes, side.writes)):
+        into += [(place.buffer, place.owner, (b.row0, b.row1, b.col0, b.col1)) for b in boxes]
+
+
+def say(o: Origin) -> str:
+    return f"rank {o.rank}, call {o.call - 1}, {o.label} program {o.program}"
+
+
+# ---- comparison
+
+
+def differences(key: Key, plan: Side, log: Side, buffers, spec: str) -> Iterator[str]:
+    rank, call, kernel = key
+    where = f"rank {rank}, call {call}, {kernel} ({spec}:{plan.line})" if plan.line else f"rank {rank}, call {call}, {kernel}"
+    for word in sorted(plan.signals.keys() | log.signals.keys()):
+        want, got = plan.signals[word], log.signals[word]
+        if want != got:
+            yield f"{where}: signals {word[0]}[{word[2]}] of rank {word[1]} {got} times, the plan {want}"
+    for word in sorted(plan.waits ^ log.waits):
+        who = "the plan waits for" if word in plan.waits else "the kernel, not the plan, waits for"
+        yield f"{where}: {who} {word[0]}[{word[2]}]"
+    if kernel:
+        yield from box_differences(where, plan, log, buffers)
+
+
+def box_differences(where: str, plan: Side, log: Side, buffers) -> Iterator[str]:
+    for name in sorted({(b, o) for b, o, _ in plan.writes + log.writes}):
+        want, got = paint(plan.writes, name, buffers), paint(log.writes, name, buffers)
+        yield from uneven(f"{where}: writes {name[0]} of rank {name[1]}", want, got)
+    for name in sorted({(b, o) for b, o, _ in plan.reads}):
+        want, got = paint(plan.reads, name, buffers), paint(log.reads, name, buffers)
+        yield from uneven(f"{where}: reads {name[0]} of rank {name[1]}", want, got | ~want)
+
+
+def paint(boxes, name: tuple[str, int], buffers) -> np.ndarray:
+    b = buffers[name[0]]
+    width = max([b.cols, *(x[3] for n, o, x in boxes if (n, o) == name)])
+    map_ = np.zeros((b.rows * b.slots, width), bool)
+    for n, o, (r0, r1, c0, c1) in boxes:
+        if (n, o) == name:
+            map_[r0:r1, c0:c1] = True
+    return map_[:, : b.cols]
+
+
+def uneven(what: str, want: np.ndarray, got: np.ndarray) -> Iterator[str]:
+    for mask, who in ((want & ~got, "the plan's but not the kernel's"), (got & ~want, "the kernel's but not the plan's")):
+        if mask.any():
+            rows, cols = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+            yield f"{what}: rows {rows[0]}..{rows[-1] + 1}, columns {cols[0]}..{cols[-1] + 1} are {who}"
+
+
+def unguarded_reads(trails: list[Trail], plan: Plan, buffers) -> list[str]:
+    """Reads of a program that come before the waits that the plan puts before them."""
+    launches = {lane.name: lane.launch for lane in plan.lanes}
+    caps = {b.name: b.rows for b in plan.buffers}
+    guards: dict[tuple[int, int, str, str, int], list] = {}
+    for task in plan.tasks:
+        kernel = kernel_of(task, launches)
+        words = {(g.flags, g.owner, g.index) for g in (plan.signals[w] for w in task.waits)}
+        if kernel and words:
+            for a in task.accesses:
+                for r in sources(a):
+                    key = (task.rank, task.call, kernel, r.buffer, r.rank)
+                    guards.setdefault(key, []).append((rows_of(r, caps), words, task))
+    found = []
+    for t in trails:
+        o, acquired = t.origin, set()
+        for e in t.events:
+            if isinstance(e, Wait) and e.value - o.call >= 0:
+                acquired.add((e.at.buffer, e.at.owner, e.index))
+            elif isinstance(e, Read):
+                for (r0, r1, c0, c1), words, task in guards.get((o.rank, o.call - 1, o.label, e.at.buffer, e.at.owner), ()):
+                    hit = any(b.row0 < r1 and r0 < b.row1 and b.col0 < c1 and c0 < b.col1 for b in e.boxes)
+                    if hit and not words <= acquired:
+                        missing = sorted(words - acquired)[0]
+                        found.append(
+                            f"{say(o)}: reads {e.at.buffer} of rank {e.at.owner}, rows {r0}..{r1}, without waiting for "
+                            f"{missing[0]}[{missing[2]}] (line {task.line})"
+                        )
+    return found
