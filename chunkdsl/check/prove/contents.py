@@ -10,7 +10,7 @@ from chunkdsl.check import plans
 from chunkdsl.check.prove.atoms import Atoms, Content, Step
 from chunkdsl.check.prove.graph import Graph
 from chunkdsl.check.prove.refutation import Findings, Refutation
-from chunkdsl.check.prove.structure import box, who
+from chunkdsl.check.prove.structure import box, brief, who
 from chunkdsl.plan.plan import Act
 
 ANYTHING: Content = ("", -1, 0, 0, 0)  # after a finding: compares with nothing, said once
@@ -102,7 +102,7 @@ class Contents:
             before = self._written.get(atom)
             if before and before[0] == call and before[1] != t and (t, atom) not in self._racy:
                 other = self._plan.tasks[before[1]]
-                text = f"writes {_short(self._atoms.box(atom))} again after {who(other)}"
+                text = f"writes {_short(self._atoms.box(atom))} again after {brief(other)}"
                 self._refute(plans.written_twice.code, t, step, atom, text)
             self._written[atom] = call, t
 
@@ -154,7 +154,7 @@ class Contents:
             else:
                 lines.append("  no task before it writes there")
             other = self._plan.tasks[writers[0]].line if writers else task.line
-            message = f"rank {task.rank}'s {task.name} of call {task.call} {text}"
+            message = f"{brief(task)} {text}"
             return Refutation(code, message, "\n".join(lines), task.line, text, other, "written here")
 
         self._findings.add(code, key, make)

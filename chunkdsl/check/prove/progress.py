@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from chunkdsl.check import plans
 from chunkdsl.check.prove.graph import Graph, refute_cycle
 from chunkdsl.check.prove.refutation import Findings, Refutation
-from chunkdsl.check.prove.structure import check_structure, who
+from chunkdsl.check.prove.structure import brief, check_structure, who
 from chunkdsl.plan.plan import Lane, Plan
 
 
@@ -223,8 +223,8 @@ class _Execution:
         victim = next((x for x, _ in path if not self._holds[x]), path[0][0])
         one, two = tasks[holder], tasks[victim]
         message = (
-            f"with {self._programs} resident program{'s' * (self._programs > 1)} rank {one.rank}'s {one.name} of call "
-            f"{one.call} waits for what cannot start: rank {two.rank}'s {two.name} of call {two.call}"
+            f"with {self._programs} resident program{'s' * (self._programs > 1)} {brief(one)} waits for what cannot "
+            f"start: {brief(two)}"
         )
         code, found = plans.programs_wait.code, Findings()
         found.add(code, 0, lambda: Refutation(code, message, "\n".join(lines), one.line, "holds a program and waits",

@@ -13,7 +13,7 @@ from chunkdsl.check.prove.atoms import Atoms
 from chunkdsl.check.prove.graph import Graph
 from chunkdsl.check.prove.order import Clocks, path_to
 from chunkdsl.check.prove.refutation import Findings, Refutation
-from chunkdsl.check.prove.structure import box, who
+from chunkdsl.check.prove.structure import box, brief, who
 from chunkdsl.plan.plan import Act
 
 
@@ -97,10 +97,7 @@ class Races:
             f"  {who(two)} {does} it",
             "nothing orders the two." + _knowledge(self._graph, a, t),
         ]
-        message = (
-            f"rank {two.rank}'s {two.name} of call {two.call} {does} {place.buffer} of rank {place.rank} while "
-            f"rank {one.rank}'s {one.name} of call {one.call} {did} it"
-        )
+        message = f"{brief(two)} {does} {place.buffer} of rank {place.rank} while {brief(one)} {did} it"
         return Refutation(code, message, "\n".join(lines), two.line, f"{does} it", one.line, f"{did} it")
 
     def _verb(self, t: int, atom: int) -> str:
@@ -117,11 +114,11 @@ def _knowledge(graph: Graph, a: int, t: int) -> str:
     one, two = tasks[a], tasks[t]
     path = path_to(graph, t, one.rank)
     if len(path) == 1:
-        return f" Nothing on rank {one.rank} is known to be complete before rank {two.rank}'s {two.name}."
-    lines = [f" The last thing that rank {two.rank}'s {two.name} knows of rank {one.rank}:"]
+        return f" Nothing on rank {one.rank} is known to be complete before {brief(two)}."
+    lines = [f" The last thing that {brief(two)} knows of rank {one.rank}:"]
     for x, reason in path:
         lines.append(f"    {who(tasks[x])}" + (f"\n      -> {reason} ->" if reason else ""))
-    lines.append(f"by then rank {one.rank}'s {one.name} of call {one.call} need not be complete")
+    lines.append(f"by then {brief(one)} need not be complete")
     return "\n".join(lines)
 
 

@@ -29,9 +29,19 @@ def check_structure(plan: Plan) -> list[Refutation]:
 
 
 def who(task: Task) -> str:
-    """`rank 2, call 0: tile 3 (line 14)`"""
+    """`rank 2, call 0: tile 3 (line 14)`, for a line of its own. A name that says rank and call itself loses them."""
     line = f" (line {task.line})" if task.line else ""
-    return f"rank {task.rank}, call {task.call}: {task.name}{line}"
+    return f"rank {task.rank}, call {task.call}: {_title(task)}{line}"
+
+
+def brief(task: Task) -> str:
+    """`rank 2, call 0 (tile 3)`, as the subject of a sentence."""
+    return f"rank {task.rank}, call {task.call} ({_title(task)})"
+
+
+def _title(task: Task) -> str:
+    rank, call = f"rank {task.rank}", f"call {task.call}"
+    return task.name.removeprefix(f"{rank}, {call}: ").removeprefix(f"{rank}: ")
 
 
 def box(region: Region) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proof_plans import ROWS, drop_wait, find, gemm_rs, one_shot, ring_gather, rows, with_access
 
 from chunkdsl.check import plans
@@ -15,13 +17,13 @@ TEXT = "mesh tp[2]\n# two\n  x = all_reduce(h)  \nreduce here\n\nsix\nseven\neig
 def test_reuse_reads_as_a_path():
     (found,) = prove(one_shot(2, calls=2, buffers=1))
     assert found.message == (
-        "rank 0's publish block 0 of call 1 writes payload of rank 0 while rank 1's reduce block 0 of call 0 reads it"
+        "rank 0, call 1 (publish block 0) writes payload of rank 0 while rank 1, call 0 (reduce block 0) reads it"
     )
     assert found.counterexample.splitlines() == [
         "on payload of rank 0, slot 0, rows 0..2, columns 0..8:",
         "  rank 1, call 0: reduce block 0 (line 4) reads it",
         "  rank 0, call 1: publish block 0 (line 3) writes it",
-        "nothing orders the two. The last thing that rank 0's publish block 0 knows of rank 1:",
+        "nothing orders the two. The last thing that rank 0, call 1 (publish block 0) knows of rank 1:",
         "    rank 1, call 0: publish block 0 (line 3)",
         "      -> signal arrived[1] on rank 0 ->",
         "    rank 0, call 0: reduce block 0 (line 4)",
@@ -31,7 +33,7 @@ def test_reuse_reads_as_a_path():
         "    rank 0, call 1: start (line 1)",
         "      -> stream order ->",
         "    rank 0, call 1: publish block 0 (line 3)",
-        "by then rank 1's reduce block 0 of call 0 need not be complete",
+        "by then rank 1, call 0 (reduce block 0) need not be complete",
         "and 1 more like it",
     ]
 
@@ -41,8 +43,10 @@ def test_race_of_a_call_is_told_by_its_reader():
     plan = gemm_rs(2, [2])
     (race,) = prove(drop_wait(plan, find(plan, "reduce chunk 0", 0, 0), 1))
     assert race.code == "CD302"
-    assert race.message.startswith("rank 0's reduce chunk 0 of call 0 reads stage of rank 0 while rank 1's tile 0")
-    assert "Nothing on rank 1 is known to be complete before rank 0's reduce chunk 0." in race.counterexample
+    assert race.message.startswith(
+        "rank 0, call 0 (reduce chunk 0) reads stage of rank 0 while rank 1, call 0 (tile 0 of"
+    )
+    assert "Nothing on rank 1 is known to be complete before rank 0, call 0 (reduce chunk 0)." in race.counterexample
 
 
 def test_content_tells_what_was_found_and_how_it_came():
@@ -60,6 +64,12 @@ def test_content_tells_what_was_found_and_how_it_came():
         "    rank 1, call 0: stage chunk 0 (line 3)",
         "    rank 1, call 0: start (line 1)",
     ]
+
+
+def test_names_that_say_their_rank_and_call_do_not_repeat_it():
+    plan = one_shot(2, calls=2, buffers=1)
+    tasks = tuple(replace(t, name=f"rank {t.rank}, call {t.call}: {t.name}") for t in plan.tasks)
+    assert [str(r) for r in prove(replace(plan, tasks=tasks))] == [str(r) for r in prove(plan)]
 
 
 def test_sum_names_the_missing_ranks():
