@@ -116,7 +116,9 @@ def _knowledge(graph: Graph, a: int, t: int) -> str:
     if len(path) == 1:
         return f" Nothing on rank {one.rank} is known to be complete before {brief(two)}."
     lines = [f" The last thing that {brief(two)} knows of rank {one.rank}:"]
-    for x, reason in path:
+    for i, (x, reason) in enumerate(path):
+        if 0 < i and reason and reason == path[i - 1][1]:
+            continue  # of a run along one lane the first and the last are enough
         lines.append(f"    {who(tasks[x])}" + (f"\n      -> {reason} ->" if reason else ""))
     lines.append(f"by then {brief(one)} need not be complete")
     return "\n".join(lines)

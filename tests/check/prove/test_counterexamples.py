@@ -66,6 +66,18 @@ def test_content_tells_what_was_found_and_how_it_came():
     ]
 
 
+def test_a_run_along_a_lane_is_told_by_its_ends():
+    plan = gemm_rs(2, [2, 0, 2], empty_signals=False)
+    (found,) = prove(plan)
+    assert found.counterexample.splitlines()[6:11] == [
+        "    rank 0, call 0: reduce chunk 0 (line 7)",
+        "      -> stream order ->",
+        "    rank 0, call 0: end (line 9)",
+        "      -> order of lane main ->",
+        "    rank 0, call 2: start (line 1)",
+    ]
+
+
 def test_names_that_say_their_rank_and_call_do_not_repeat_it():
     plan = one_shot(2, calls=2, buffers=1)
     tasks = tuple(replace(t, name=f"rank {t.rank}, call {t.call}: {t.name}") for t in plan.tasks)
