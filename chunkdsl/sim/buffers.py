@@ -150,7 +150,11 @@ class AddressSpace:
         """(buffer, byte offset) of a contiguous range, which must lie in one buffer that `rank` may touch."""
         buffer = self.find(address)
         if buffer is None or address + nbytes > buffer.end:
-            raise OutOfBounds(f"{who}: {nbytes} bytes at {self._near(address)} lie in no buffer", rank)
+            raise OutOfBounds(
+                f"{who}: {nbytes} bytes at {self._near(address)} lie in no buffer that the machine made, "
+                "was told of (adopt) or saw as an argument",
+                rank,
+            )
         self._allowed(buffer, rank, who)
         return buffer, address - buffer.base
 

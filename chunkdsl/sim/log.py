@@ -32,7 +32,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """An acquire of a word that returned `value`. Equal acquires in a row are one event with their number."""
+    """An atomic read of a word that returned `value`, mostly an acquire (`sem` says so). Equal ones in a row are one
+    event with their number, so the last of a polling loop's events is the wait that succeeded."""
 
     seq: int
     at: Place

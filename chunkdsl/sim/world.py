@@ -98,7 +98,7 @@ class World:
             for rank, machine in enumerate(self.machines):
                 component = self.clocks.component(("host", rank))
                 actor = Host(rank, self.clocks, component, lambda m=machine: host(m))
-                for lane in self._lanes[rank].values():
+                for lane in self.lanes():  # a run starts after everything of the runs before it
                     actor.learn(lane.clock)
                 self._hosts.append(self._begin(actor))
             try:

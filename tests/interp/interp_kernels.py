@@ -114,6 +114,27 @@ def assembly(word, out):
 
 
 @triton.jit
+def assembly_words(word, out):
+    tl.inline_asm_elementwise(
+        "st.release.sys.global.u32 [$1], $2; mov.u32 $0, 0;",
+        "=r,l,r",
+        [word + 1, 41],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+    two = tl.inline_asm_elementwise(
+        "ld.relaxed.gpu.global.b32 $0, [$1]; // a comment",
+        "=r,l",
+        [word + tl.arange(0, 2)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+    tl.store(out + tl.arange(0, 2), two)
+
+
+@triton.jit
 def unknown_assembly(out):
     x = tl.inline_asm_elementwise("vote.sync.ballot.b32 $0, 1;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
     tl.store(out, x)

@@ -96,6 +96,13 @@ def test_assembly_statements_are_emulated_or_refused(kernels):
     assert out.tolist() == [7, 1]
 
 
+def test_assembly_loads_and_stores_words(kernels):
+    word, out = torch.tensor([7, 0], dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    with interpreting() as interpreter:
+        interpreter.run(kernels.assembly_words, (1,), word=word, out=out)
+    assert word.tolist() == out.tolist() == [7, 41]
+
+
 def test_memory_sees_what_the_kernel_does(kernels):
     class Watch(Memory):
         def __init__(self):

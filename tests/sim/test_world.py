@@ -183,6 +183,25 @@ def test_a_world_runs_again_with_its_memory(module):
         world.machines[0].vote(1)
 
 
+def test_a_run_starts_after_the_runs_before_it(module):
+    k, world = module("small_kernels"), World(2)
+
+    def first(machine):
+        x = machine.symmetric("x", (32,), torch.float32)
+        y = machine.zeros("y", (32,), torch.float32)
+        machine.launch(k.add_one, 1, dict(x=x.local, y=y, n=32), dict(BLOCK=32), 4, 1)
+        return x
+
+    kept = world.run(first)
+
+    def second(machine):
+        mine, peer = kept[machine.rank], 1 - machine.rank
+        machine.copy(mine.addresses[peer], machine.adopt("ones", torch.ones(32)).data_ptr(), 128, "lane")
+
+    world.run(second)
+    assert all(k.local.tolist() == [1.0] * 32 for k in kept)
+
+
 def test_a_wait_for_later_programs_needs_residency(module):
     k = module("small_kernels")
 
