@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import os
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chunkdsl import files
@@ -13,8 +15,12 @@ from chunkdsl.source import Source
 
 if TYPE_CHECKING:
     from chunkdsl.ir.graph import Program
-    from chunkdsl.plan.schedule import Schedule
+    from chunkdsl.plan.plan import Plan
+    from chunkdsl.plan.schedule import OpSchedule, Schedule
+    from chunkdsl.plan.summary import Summary
     from chunkdsl.syntax.nodes import File
+
+BUILT_FOR = range(1, 17)  # world sizes that every module is proven for, where the hardware serves them
 
 
 @dataclass
@@ -25,6 +31,24 @@ class Checked:
     file: File | None = None
     program: Program | None = None
     schedule: Schedule | None = None
+    proven: tuple[int, ...] = ()
+    module: str | None = None
+
+
+@dataclass(frozen=True)
+class PlannedOp:
+    """One op's plan for one call. `note` says why no module serves this world size, if none does."""
+
+    op: OpSchedule
+    plan: Plan
+    summary: Summary
+    note: str
+
+
+@dataclass
+class Planned:
+    checked: Checked
+    ops: list[PlannedOp] = field(default_factory=list)
 
 
 def check(paths: Iterable[str], worlds: Sequence[int] = ()) -> list[Report]:
@@ -38,10 +62,67 @@ def check(paths: Iterable[str], worlds: Sequence[int] = ()) -> list[Report]:
             try:
                 checked = check_report(report)
                 if worlds and not report.failed:
-                    prove(checked, worlds)
+                    prove(checked, (), worlds)
             except Exception as error:
                 report.add(explain_crash(error))
     return reports
+
+
+def build(path: str, named: Collection[int] = ()) -> Checked:
+    """The module of one spec, proven for BUILT_FOR, the mesh's own size and the `named` ones; None with errors."""
+    from chunkdsl.check.options import path_not_for_a_module
+
+    checked = read_one(path)
+    if not path.isprintable() or set(path) & {'"', "\\"}:
+        checked.report.add(path_not_for_a_module())
+    if not checked.report.failed:
+        prove(checked, {*BUILT_FOR, checked.schedule.world}, named)
+    if not checked.report.failed:
+        render(checked)
+    return checked
+
+
+def plan(path: str, world: int | None = None, rank: int = 0, dims: Mapping[str, int] | None = None) -> Planned:
+    """One call of every op of a spec, unrolled: by default for the mesh's own size and the largest run-time dims."""
+    from chunkdsl.check.options import bind_dims, largest_dims, no_such_rank
+
+    planned = Planned(read_one(path))
+    report, made = planned.checked.report, planned.checked.schedule
+    if report.failed:
+        return planned
+    world = world or made.world
+    sizes = bind_dims(made.ranges, dims or {}, report)
+    if not 0 <= rank < world:
+        report.add(no_such_rank(rank, world))
+    if not report.failed:
+        from chunkdsl.check.worlds import misfit
+        from chunkdsl.plan.summary import summarise
+        from chunkdsl.plan.unroll import unroll
+
+        bounds = largest_dims(made.ranges)
+        for op in made.ops:
+            unrolled = unroll(made, op, world, [sizes], bounds)
+            summary = summarise(made, op, unrolled, rank, sizes, bounds)
+            planned.ops.append(PlannedOp(op, unrolled, summary, misfit(op, world)))
+    return planned
+
+
+def read_one(path: str) -> Checked:
+    """One spec that shall have a product: every stage that needs no world size. A folder or a spec without ops fails."""
+    from chunkdsl.check import files as rules
+    from chunkdsl.check.options import nothing_to_build
+
+    report = Report(Source(path, ""))
+    if os.path.isdir(path):
+        report.add(rules.unreadable_path("it is a folder; name one spec"))
+    else:
+        (report,) = files.read([path])
+    if report.failed:
+        return Checked(report)
+    checked = check_report(report)
+    if not report.failed and not checked.schedule.ops:
+        report.add(nothing_to_build())
+    return checked
 
 
 def check_source(source: Source) -> Checked:
@@ -81,8 +162,25 @@ def schedule(checked: Checked) -> None:
     checked.schedule = schedule_program(checked.program, checked.report)
 
 
-def prove(checked: Checked, worlds: Sequence[int]) -> None:
-    """Schedule to plans, one for each world size, and their proof (CD3, CD4)."""
-    from chunkdsl.check.prove_worlds import prove_worlds
+def prove(checked: Checked, worlds: Iterable[int], named: Collection[int] = ()) -> None:
+    """Schedule to plans, one for each world size, and their proof (CD3, CD4, CD606).
 
-    prove_worlds(checked.program, checked.schedule, worlds, checked.report)
+    What fails is an error for the size that the mesh declares and for the `named` ones, a note for the others.
+    """
+    from chunkdsl.check.proofs import explain_verdicts, proven_sizes
+    from chunkdsl.check.worlds import prove_worlds
+
+    made, source = checked.schedule, checked.report.source
+    verdicts = prove_worlds(made, sorted({*worlds, *named}))
+    checked.report.extend(explain_verdicts(verdicts, made, source, {made.world, *named}))
+    checked.proven = proven_sizes(verdicts)
+
+
+def render(checked: Checked) -> None:
+    """Schedule to the text of a module, which says how to build it again for the same world sizes."""
+    from chunkdsl.render.module import render_module
+
+    made = checked.schedule
+    more = [w for w in checked.proven if w not in BUILT_FOR and w != made.world]
+    command = ["chunkdsl", "build", made.path, *(["--world", ",".join(map(str, more))] if more else [])]
+    checked.module = render_module(made, checked.proven, shlex.join(command))

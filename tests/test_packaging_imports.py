@@ -68,7 +68,8 @@ def test_only_the_parser_imports_lark():
     "folder, known",
     [
         ("syntax", ("source", "diagnostics", "resources", "syntax", "check.syntax", "check.files", "check")),
-        ("report", ("source", "diagnostics", "report")),
+        ("report", ("source", "diagnostics", "plan", "report")),
+        ("plan", ("source", "ir", "plan")),
     ],
 )
 def test_a_package_imports_only_what_lies_below_it(folder, known):

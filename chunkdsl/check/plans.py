@@ -26,16 +26,16 @@ def to_diagnostic(refutation: Refutation, source: Source) -> Diagnostic:
 
 
 def _finding(refutation: Refutation, source: Source, mend: str) -> Finding:
-    span, labels = _line_span(source, refutation.line), ()
+    span, labels = line_span(source, refutation.line), ()
     if refutation.other_line != refutation.line:
-        other = _line_span(source, refutation.other_line)
+        other = line_span(source, refutation.other_line)
         labels = (Label(other, refutation.other_label),) if other else ()
     return Finding(
         refutation.message, span, refutation.label, labels, help=f"{refutation.counterexample}\n{mend}".strip()
     )
 
 
-def _line_span(source: Source, line: int) -> Span | None:
+def line_span(source: Source, line: int) -> Span | None:
     """The text of a 1-based line, without what surrounds it. None for lines that are not in the source."""
     if not 1 <= line <= source.text.count("\n") + 1:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chunkdsl.check.registry import Finding, rule
 from chunkdsl.source import Span
 
@@ -122,3 +124,35 @@ def dtype_not_built(dtype: str, span: Span) -> Finding:
         op f(x) -> y { y = all_gather(x) }
     """
     return Finding(f"no kernel is emitted for {dtype}", span, dtype, help="use bf16, f16 or f32")
+
+
+@rule("CD606", "world-size-not-served")
+def world_size_not_served(op: str, worlds: Sequence[int], why: str, span: Span | None) -> Finding:
+    """The hardware cannot run the kernels of this op on so many ranks, whatever the plan.
+
+    TMA reads matrices whose rows are a multiple of 16 bytes; a dimension that is sharded unevenly may leave rows that
+    are not. An error if the mesh declares the size or `--world` names it, else a note: the module refuses other sizes.
+    `chunkdsl check --world 3` finds it, a check without `--world` proves nothing.
+
+    Fails:
+        mesh tp[3]
+        dim M = 1..4096
+        tensor x : bf16[M, 512 @ tp]
+        tensor w : bf16[512 @ tp, 512]
+        op f(x, w) -> y { y = reduce_scatter(x @ w, M) }
+
+    Mended:
+        mesh tp[2]
+        dim M = 1..4096
+        tensor x : bf16[M, 512 @ tp]
+        tensor w : bf16[512 @ tp, 512]
+        op f(x, w) -> y { y = reduce_scatter(x @ w, M) }
+    """
+    *head, last = map(str, worlds)
+    sizes = f"{', '.join(head)} or {last}" if head else last
+    return Finding(
+        f"{op} cannot run fused on {sizes} rank{'s' * (worlds != [1])}",
+        span,
+        f"with {worlds[0]}: {why}",
+        help="choose sizes whose shards have rows of a multiple of 16 bytes",
+    )

@@ -1,7 +1,7 @@
 """The commands, one module each: `configure(subparsers)` declares its arguments, `run(args)` returns the exit code.
 
 A new command is one module and its name in NAMES. Modules are imported on every call, so they import what they need
-inside `run`.
+inside `run`. What several commands share is in chunkdsl/arguments.py.
 """
 
-NAMES = ("check", "explain")
+NAMES = ("check", "build", "plan", "explain")

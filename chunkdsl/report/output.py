@@ -1,4 +1,4 @@
-"""Writes findings to standard output in the format asked for, in colour only for a person at a terminal."""
+"""Writes findings in the format asked for, in colour only for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TextIO
 from chunkdsl.diagnostics import Report
 
 
-def write(reports: Sequence[Report], output_format: str = "text") -> None:
-    """`output_format` is text or json."""
+def write(reports: Sequence[Report], output_format: str = "text", stream: TextIO | None = None) -> None:
+    """`output_format` is text or json; `stream` is standard output if left out (None)."""
+    stream = sys.stdout if stream is None else stream
     if output_format == "json":
         from chunkdsl.report import json
 
-        sys.stdout.write(json.render(reports))
+        stream.write(json.render(reports))
     else:
         from chunkdsl.report import text
 
-        sys.stdout.write(text.render(reports, colour=wants_colour(sys.stdout, os.environ)))
+        stream.write(text.render(reports, colour=wants_colour(stream, os.environ)))
 
 
 def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:

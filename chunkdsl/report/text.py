@@ -78,7 +78,10 @@ def _block(d: Diagnostic, source: Source, colour: bool) -> Iterator[str]:
         yield from _line(source, line, [m for m in marks if source.line_of(m[0].start) == line], gutter, bar, colour)
     for title, text in [("help", d.help), *(("fix", _fix(f.title, f.safe)) for f in d.fixes)]:
         if text:
-            yield f"{'':{gutter}} {_paint('=', 'bar', colour)} {_paint(title, 'bold', colour)}: {show(text)}"
+            first, *more = text.split("\n")
+            yield f"{'':{gutter}} {_paint('=', 'bar', colour)} {_paint(title, 'bold', colour)}: {show(first)}"
+            for line in more:
+                yield f"{'':{gutter}}     {show(line)}".rstrip()
 
 
 def _fix(title: str, safe: bool) -> str:

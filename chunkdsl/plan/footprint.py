@@ -1,0 +1,84 @@
+"""Memory that an instance of a generated module holds on each rank, from the schedule alone.
+
+The same rules as `allocate` and `allocate_flags` in templates/triton/_operation.py.jinja and `Operation.__init__` in
+runtime/operation.py; a test constructs modules on a machine that counts. What an allocator adds is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chunkdsl.ir.policy import ChunkCount
+from chunkdsl.ir.types import evaluate
+from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule, Schedule
+
+STATE_WORDS = 16
+TICKET_WORDS = 8
+ITEM = {"bf16": 2, "f16": 2, "f32": 4, "i32": 4}
+ALIGNMENT = 16  # bytes to which rows are padded
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One allocation of every rank. `kind` is symmetric or local, `use` data, flags, counters or scratch. `rows` x `cols`
+    elements in all slots together; words stand in one row."""
+
+    name: str
+    kind: str
+    use: str
+    dtype: str
+    rows: int
+    cols: int
+    slots: int = 1
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.cols * ITEM[self.dtype]
+
+
+def symmetric_bytes(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, int]) -> int:
+    """Bytes of symmetric memory of one op on each rank, for an instance with these bounds of the run-time dims.
+
+    Dims that `bounds` leaves out have the upper bound of their range.
+    """
+    return sum(m.bytes for m in memory(schedule, op, world, bounds) if m.kind == "symmetric")
+
+
+def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tuple[Memory, ...]:
+    """Every allocation of one op on each rank: buffers, flags, counters, then the words that each op has."""
+    full = {r.name: r.high for r in schedule.ranges} | dict(bounds)
+    return (
+        *(_buffer(b, op, world, full) for b in op.buffers),
+        *(_words(f, "flags", world, full) for f in op.flags),
+        *(_words(f, "counters", world, full) for f in op.counters),
+        Memory(f"{op.name}_state", "symmetric", "flags", "i32", 1, STATE_WORDS),
+        *([Memory(f"{op.name}_closed", "symmetric", "flags", "i32", 1, world)] if op.closing else ()),
+        *(Memory(f"{n.name}_tickets", "local", "scratch", "i32", 1, TICKET_WORDS) for n in op.launches),
+        Memory(f"{op.name}_opening", "local", "scratch", "i32", 1, TICKET_WORDS),
+        Memory(f"{op.name}_nothing", "local", "scratch", "f32", 256, 256),
+    )
+
+
+def _buffer(b: Buffer, op: OpSchedule, world: int, bounds: Mapping[str, int]) -> Memory:
+    rows = evaluate(b.rows, bounds)
+    cols = evaluate(b.cols.size, bounds)
+    cols = max(1, -(-cols // world) if b.cols.sharded else cols)
+    vector = ALIGNMENT // ITEM[b.dtype]
+    pitch = -(-cols // vector) * vector
+    if b.kind == "local" and b.groups == "whole":
+        return Memory(b.name, b.kind, "data", b.dtype, max(1, rows), pitch, b.slots)
+    shard = max(1, -(-rows // world) if b.groups == "world" else rows)
+    stride = -(-shard // op.pad) * op.pad
+    groups = 1 if b.groups == "whole" else world
+    return Memory(b.name, b.kind, "data", b.dtype, b.slots * groups * stride, pitch, b.slots)
+
+
+def _words(f: Flags, use: str, world: int, bounds: Mapping[str, int]) -> Memory:
+    if f.per == "rank":
+        return Memory(f.name, f.kind, use, "i32", 1, world)
+    rows = evaluate(f.rows, bounds)
+    cap = max(1, rows if f.whole else -(-rows // world))
+    per = f.chunk.count if isinstance(f.chunk, ChunkCount) else -(-cap // f.chunk.count)
+    kind = f.kind if use == "flags" else "local"
+    return Memory(f.name, kind, use, "i32", 1, world * per)

@@ -1,0 +1,289 @@
+"""What one call of an op does on one rank, as numbers: read off the unrolled plan wherever the plan has them, else off
+the schedule. Decides nothing and lays nothing out (`report/plan_text` does)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chunkdsl.ir.policy import ChunkCount
+from chunkdsl.plan.footprint import ITEM, Memory, memory
+from chunkdsl.plan.geometry import Geometry, local_size
+from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for
+from chunkdsl.plan.plan import Act, Plan, Region, Task
+from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """One kernel or copy lane in stream order. `tiles` and `copies` are those of this rank; `grid` multiplies to tiles:
+    (shards, row blocks, column blocks). `programs` and `stages` by target; of the programs `movers` carry chunks."""
+
+    name: str
+    kind: str  # open, stage, tiles, copies, close
+    line: int
+    text: str
+    space: str = ""
+    walk: str = ""
+    tile: str = ""
+    warps: int = 0
+    grid: tuple[int, ...] = ()
+    tiles: int = 0
+    copies: int = 0
+    movers: int = 0
+    programs: tuple[tuple[str, int], ...] = ()
+    stages: tuple[tuple[str, int], ...] = ()
+    waits_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """How rows travel: `rows` of each chunk, `per_shard` of them in each of `shards`, `bytes` of a full one."""
+
+    what: str
+    rule: str
+    rows: int
+    per_shard: int
+    shards: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Bytes that this rank moves between two ranks: by `lane`, `via` and `side`; `chunks` that carry any."""
+
+    what: str
+    source: int
+    destination: int
+    chunks: int
+    bytes: int
+    via: str
+    side: str
+    lane: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Words of one flag buffer in this call: `gives` by this rank, `gets` on this rank, `waits` by its tasks."""
+
+    flags: str
+    meaning: str
+    gives: int
+    gets: int
+    waits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    op: str
+    line: int
+    world: int
+    rank: int
+    link: str
+    dims: tuple[tuple[str, int], ...]
+    bounds: tuple[tuple[str, int], ...]
+    slots: int
+    closing: bool
+    gate: str
+    fallback: str
+    started: tuple[Started, ...]
+    chunks: tuple[Chunks, ...]
+    transfers: tuple[Transfer, ...]
+    signals: tuple[Signals, ...]
+    memory: tuple[Memory, ...]
+    symmetric_bytes: int
+    local_bytes: int
+    sent_bytes: int
+    received_bytes: int
+
+
+def summarise(
+    schedule: Schedule, op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int], bounds: Mapping[str, int]
+) -> Summary:
+    """`plan` is `unroll(schedule, op, world, [dims], bounds)`."""
+    held = memory(schedule, op, plan.world, bounds)
+    sizes = {b.name: ITEM[b.dtype] for b in plan.buffers}
+    sent, received = crossing(plan, rank, sizes)
+    least = op.gate.fuse_from
+    gate = "never" if least.count is None else f"{least.count} along {least.dim}" if least.dim else "always"
+    return Summary(
+        op=op.name,
+        line=op.line,
+        world=plan.world,
+        rank=rank,
+        link=schedule.link or "",
+        dims=tuple(sorted(dims.items())),
+        bounds=tuple(sorted(bounds.items())),
+        slots=op.slots,
+        closing=op.closing,
+        gate=gate,
+        fallback=op.gate.fallback,
+        started=tuple(_started(op, plan, rank, dims)),
+        chunks=tuple(_chunks(op, plan.world, dims)),
+        transfers=tuple(_transfers(op, plan, rank, sizes)),
+        signals=tuple(_signals(op, plan, rank)),
+        memory=held,
+        symmetric_bytes=sum(m.bytes for m in held if m.kind == "symmetric"),
+        local_bytes=sum(m.bytes for m in held if m.kind == "local"),
+        sent_bytes=sent,
+        received_bytes=received,
+    )
+
+
+def crossing(plan: Plan, rank: int, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Bytes that leave a rank over the link, and that arrive, whoever moves them. `sizes`: bytes of an element."""
+    sent = received = 0
+    for task in plan.tasks:
+        for source, destination, size in _moved(task, sizes):
+            sent += size * (source == rank)
+            received += size * (destination == rank)
+    return sent, received
+
+
+def _moved(task: Task, sizes: Mapping[str, int]):
+    """(source rank, destination rank, bytes) of a task's accesses that cross the link. What a task reads or writes twice
+    travels once: a sum that is passed on is added up before it is stored."""
+    seen: set[Region] = set()
+    for a in task.accesses:
+        if a.act is Act.NEED:
+            ends = [(a.region, a.region.rank, task.rank)]
+        else:
+            ends = [(a.region, task.rank, a.region.rank)]
+            if a.source is not None:
+                ends.append((a.source, a.source.rank, task.rank))
+        for region, source, destination in ends:
+            if source != destination and region not in seen:
+                seen.add(region)
+                yield source, destination, elements(region) * sizes[region.buffer]
+
+
+def elements(region: Region) -> int:
+    return 0 if region.empty else (region.row1 - region.row0) * (region.col1 - region.col0)
+
+
+# ---- launches
+
+
+def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
+    yield Started("open_call", "open", op.line, "takes the next epoch")
+    for n in op.launches:
+        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world)
+        if n.staging:
+            s = n.staging
+            barrier = ", then an entry barrier" if s.wait_all else ""
+            yield Started(
+                "stage_shard", "stage", s.line, f"copies the own shard of {s.source} to {s.buffer}{barrier}", "own"
+            )
+        yield _tiles(op, n, g, plan.world, rank, dims)
+        for m in n.moves:
+            if m.via == "copy_engine":
+                made = [t for t in plan.tasks if t.rank == rank and t.kind == "move" and t.lane == f"copies {m.name}"]
+                data = sum(any(not a.region.empty for a in t.accesses) for t in made)
+                words = f"{data} copies of chunks and {len(made)} of flag words"
+                yield Started(m.name, "copies", m.line, words, copies=data + len(made))
+    if op.closing:
+        yield Started("close_call", "close", op.line, "waits until every rank has finished reading")
+
+
+def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: Mapping[str, int]) -> Started:
+    t = n.tiling
+    columns = max(1, -(-local_size(n.cols, dims, world, rank) // t.bn))
+    grid = (world if n.space == "all" else 1, -(-g.shard // t.bm), columns)
+    tiles = grid[0] * grid[1] * grid[2]
+    movers = sum(m.programs for m in n.moves if m.via != "copy_engine")
+    return Started(
+        n.name,
+        "tiles",
+        n.line,
+        n.text,
+        n.space,
+        n.walk.value.removeprefix("walk_") if n.space == "all" else "",
+        f"{t.bm}x{t.bn}x{t.bk}" if n.products else f"{t.bm}x{t.bn}",
+        t.warps,
+        grid,
+        tiles,
+        0,
+        movers,
+        tuple((target, max(1, min(sms, tiles + movers))) for target, sms in MULTIPROCESSORS.items()),
+        tuple((target, _stages(n, target)) for target in MULTIPROCESSORS),
+        n.chunk_flags or "",
+    )
+
+
+def _stages(n: Launch, target: str) -> int:
+    """Software pipeline stages; 1 without a product (as `constants_of` in render/module writes them)."""
+    if not n.products:
+        return 1
+    t = n.tiling
+    size = (t.bm + t.bn * len(n.products)) * t.bk * (ITEM[n.a.dtype] if n.a else 2)
+    return max(1, stages_for(target, size, t.stages))
+
+
+# ---- what travels
+
+
+def _chunks(op: OpSchedule, world: int, dims: Mapping[str, int]):
+    for n in op.launches:
+        found = [(n.chunk, m.buffer, m.cols, m.dtype, False) for m in n.moves if m.kind == "gather"]
+        if n.out_chunk:
+            d = n.destination
+            found.append((n.out_chunk, d.stage or d.buffer, n.cols, d.dtype, n.space == "whole"))
+        for chunk, buffer, cols, dtype, whole in found:
+            g = Geometry.of(n.rows, whole, op.pad, dims, world)
+            rule = f"{chunk.count} per shard" if isinstance(chunk, ChunkCount) else f"{chunk.count} rows"
+            width = local_size(cols, dims, world, 0)
+            rows = g.chunk(chunk)
+            yield Chunks(buffer, rule, rows, g.chunks(chunk), g.groups, rows * width * ITEM[dtype])
+
+
+def _transfers(op: OpSchedule, plan: Plan, rank: int, sizes: Mapping[str, int]):
+    """Transfers that this rank's tasks make, in the order of the first of each kind."""
+    moves = {m.name: m for n in op.launches for m in n.moves}
+    launches = {n.name: n for n in op.launches}
+    made: dict[tuple, list[int]] = {}
+    for task in plan.tasks:
+        if task.rank != rank:
+            continue
+        where = _carrier(task, moves, launches)
+        for source, destination, size in _moved(task, sizes):
+            found = made.setdefault((*where, source, destination), [0, 0])
+            found[0] += 1
+            found[1] += size
+    for (what, via, side, lane, source, destination), (chunks, size) in made.items():
+        yield Transfer(what, source, destination, chunks, size, via, side, lane)
+
+
+def _carrier(task: Task, moves: Mapping, launches: Mapping) -> tuple[str, str, str, str]:
+    """(what, via, side, lane) of a task's transfers."""
+    name = task.lane.removeprefix("copies ")
+    m = moves.get(name)
+    if m is None and task.kind == "move":  # carried by the programs that compute
+        n = launches[name.removesuffix(" tiles")]
+        m = next(m for m in n.moves if m.via != "copy_engine" and not m.programs)
+        return m.buffer, m.via, m.side, f"programs of {n.name}"
+    if m is not None:
+        lane = "copy engine" if m.via == "copy_engine" else f"{m.programs} programs"
+        return m.buffer, m.via, m.side, lane
+    n = launches[name.removesuffix(" tiles")] if name.endswith(" tiles") else None
+    if n is None:
+        return name, "ldst", "push", name
+    if n.sums is not None and n.sums.side == "pull" and n.destination.kind != "broadcast":
+        return n.sums.parts.source, "ldst", "pull", f"tiles of {n.name}"
+    return n.destination.buffer, n.destination.via, "push", f"tiles of {n.name}"
+
+
+def _signals(op: OpSchedule, plan: Plan, rank: int):
+    gives = Counter(s.flags for s in plan.signals if s.signaller == rank)
+    gets = Counter(s.flags for s in plan.signals if s.owner == rank)
+    waits = Counter(plan.signals[i].flags for t in plan.tasks if t.rank == rank for i in t.waits)
+    meanings = {f.name: _meaning(f.name, f.kind, f.per) for f in op.flags} | {f"{op.name}_closed": "finished reading"}
+    for name, meaning in meanings.items():
+        if gives[name] or gets[name] or waits[name]:
+            yield Signals(name, meaning, gives[name], gets[name], waits[name])
+
+
+def _meaning(name: str, kind: str, per: str) -> str:
+    if per == "rank":
+        return "a rank has staged its shard"
+    return "a chunk is here" if kind == "symmetric" else "a chunk of partial sums is complete"

@@ -1,0 +1,37 @@
+"""Plans for programs: one JSON array, an object for each op.
+
+Keys: op, plan (the form of plan/dump.py, for one call), choices (where, key, value, why), summary (the fields of
+plan/summary.py; pairs by name become objects). Sizes are bytes and elements.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from chunkdsl.plan.dump import dump
+from chunkdsl.plan.plan import Plan
+from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.plan.summary import Summary
+
+PAIRS = ("dims", "bounds", "programs", "stages")
+
+
+def render(plans: Sequence[tuple[OpSchedule, Plan, Summary]]) -> str:
+    """One op a block, one task a line."""
+    return "[" + ",".join(_op(*p) for p in plans) + "\n]\n"
+
+
+def _op(op: OpSchedule, plan: Plan, summary: Summary) -> str:
+    facts = asdict(summary)
+    facts |= {k: dict(facts[k]) for k in PAIRS if k in facts}
+    facts["started"] = [{**s, **{k: dict(s[k]) for k in PAIRS if k in s}} for s in facts["started"]]
+    facts["memory"] = [{**asdict(m), "bytes": m.bytes} for m in summary.memory]
+    parts = {
+        "op": json.dumps(op.name),
+        "choices": json.dumps([asdict(c) for c in op.choices]),
+        "summary": json.dumps(facts),
+        "plan": dump(plan).rstrip("\n"),
+    }
+    return "\n{" + ",\n".join(f'"{key}": {text}' for key, text in parts.items()) + "}"

@@ -1,0 +1,188 @@
+"""A plan as a person reads it: aligned tables of at most 120 columns. Prints a summary's numbers, computes none."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from chunkdsl.plan.schedule import OpSchedule, Schedule
+from chunkdsl.plan.summary import Started, Summary, Transfer
+
+WIDTH = 120
+SPACES = {"all": "all shards", "own": "own shard", "whole": "whole", "": ""}
+ORDERS = {
+    "up": "own, next ranks",
+    "down": "own, previous ranks",
+    "ascending": "0, 1, 2, ...",
+    "own_ascending": "own, then 0, 1, ...",
+    "up_own": "next ranks, own last",
+    "down_own": "previous ranks, own last",
+    "ascending_own": "0, 1, ..., own last",
+    "": "",
+}
+
+
+def render(schedule: Schedule, plans: Sequence[tuple[OpSchedule, Summary]], notes: dict[str, str]) -> str:
+    """All ops. `notes`: for an op, why this world size cannot run it fused."""
+    return "\n".join("\n".join(_op(schedule, op, s, notes.get(op.name, ""))) + "\n" for op, s in plans)
+
+
+def size_text(count: int) -> str:
+    """Bytes in the unit that keeps the number short."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            text = f"{count / factor:.1f}".removesuffix(".0")
+            return f"{text} {unit}"
+    return f"{count} B"
+
+
+def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str) -> Iterator[str]:
+    call = f"op {op.name}({', '.join(p.name for p in op.parameters)}) -> {', '.join(r.name for r in op.results)}"
+    yield _cut(f"{call}    {schedule.path}:{op.line}")
+    sizes = f"; {_bindings(s.dims)}" if s.dims else ""
+    over = f" over {s.link}" if s.link else ""
+    yield f"  rank {s.rank} of {s.world}{over}{sizes}"
+    if note:
+        yield from _wrap(f"This world size cannot run fused: {note}. The module refuses it.")
+    yield from _wrap(_policy(s))
+    yield from _section("What auto became", _choices(op))
+    yield from _section("In stream order", _launches(s))
+    yield from _section("Programs (tiles + communication) and pipeline stages", _targets(s))
+    yield from _section("Chunks", _chunks(s))
+    yield from _section(f"Transfers that rank {s.rank} makes", _transfers(s))
+    yield from _section("Signals (words set to the call's epoch)", _signals(s))
+    where = f" for {_bindings(s.bounds)}" if s.bounds else ""
+    yield from _section(f"Memory of each rank{where}", _memory(s))
+    yield ""
+    yield f"  symmetric memory    {size_text(s.symmetric_bytes):>10} on each rank ({s.symmetric_bytes:,} bytes)"
+    yield f"  local memory        {size_text(s.local_bytes):>10} on each rank"
+    link = s.link or "the link"
+    yield f"  leaves over {link:<8}{size_text(s.sent_bytes):>10} in this call, {size_text(s.received_bytes)} arrive"
+
+
+def _policy(s: Summary) -> str:
+    copies = "one copy" if s.slots == 1 else f"{s.slots} copies"
+    end = "the call ends with a barrier" if s.closing else "no closing barrier"
+    gate = {"always": "always fused", "never": "never fused"}.get(s.gate, f"fused from {s.gate}")
+    return f"{copies} of each communication buffer, {end}; {gate}; fallback {s.fallback}"
+
+
+def _choices(op: OpSchedule) -> Iterator[str]:
+    rows = [(c.where.removeprefix(f"{op.name}: "), c.key, c.value, c.why) for c in op.choices]
+    same = [("" if i and rows[i - 1][0] == r[0] else r[0], *r[1:]) for i, r in enumerate(rows)]
+    yield from _table(("for", "key", "value", "because"), same)
+
+
+def _launches(s: Summary) -> Iterator[str]:
+    rows = []
+    for i, x in enumerate(s.started, 1):
+        grid = " x ".join(map(str, x.grid))
+        count = f"{x.tiles:,} = {grid}" if x.tiles else f"{x.copies:,} copies" if x.copies else ""
+        rows.append((str(i), x.name, str(x.line), SPACES[x.space], ORDERS[x.walk], x.tile, count))
+    head = ("", "kernel", "line", "space", "order of shards", "tile", "tiles = shards x rows x columns")
+    yield from _table(head, rows, right=(0, 2))
+    yield ""
+    for i, x in enumerate(s.started, 1):
+        wait = f"   [waits for {x.waits_for}]" if x.waits_for else ""
+        yield _cut(f"  {i:>2}  {_short(x.text, WIDTH - 8 - len(wait))}{wait}")
+
+
+def _targets(s: Summary) -> Iterator[str]:
+    kernels = [x for x in s.started if x.kind == "tiles"]
+    targets = [name for name, _ in kernels[0].programs] if kernels else []
+    rows = [(x.name, str(x.warps), *(_programs(x, t) for t in targets)) for x in kernels]
+    yield from _table(("kernel", "warps", *targets), rows, right=(1,))
+
+
+def _programs(x: Started, target: str) -> str:
+    programs, stages = dict(x.programs)[target], dict(x.stages)[target]
+    movers = min(x.movers, programs - 1)
+    split = f"{programs - movers} + {movers}" if movers else str(programs)
+    return f"{split}, {stages} stage{'s' * (stages > 1)}"
+
+
+def _chunks(s: Summary) -> Iterator[str]:
+    rows = [(c.what, c.rule, f"{c.rows:,}", str(c.per_shard), str(c.shards), size_text(c.bytes)) for c in s.chunks]
+    head = ("of", "rule", "rows", "a shard", "shards", "bytes of a full one")
+    yield from _table(head, rows, right=(2, 3, 4, 5), empty="nothing travels in chunks")
+
+
+def _transfers(s: Summary) -> Iterator[str]:
+    def key(t: Transfer) -> tuple:
+        pulled = t.destination == s.rank
+        return t.what, t.via, t.side, t.lane, t.chunks, t.bytes, pulled
+
+    rows = []
+    for (what, via, side, lane, chunks, size, pulled), found in groupby(s.transfers, key):
+        items = list(found)
+        peers = _ranks([t.source if pulled else t.destination for t in items])
+        ways = f"{peers} -> {s.rank}" if pulled else f"{s.rank} -> {peers}"
+        rows.append((what, ways, str(chunks), size_text(size), size_text(size * len(items)), f"{side}, {via}", lane))
+    head = ("what", "ranks", "pieces", "to or from each", "in all", "how", "by")
+    yield from _table(head, rows, right=(2, 3, 4), empty="none")
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """In the order of the transfers; long lists keep their ends."""
+    if len(ranks) > 8:
+        return f"{', '.join(map(str, ranks[:4]))}, ..., {ranks[-1]} ({len(ranks)} ranks)"
+    return ", ".join(map(str, ranks))
+
+
+def _signals(s: Summary) -> Iterator[str]:
+    rows = [(x.flags, x.meaning, f"{x.gives:,}", f"{x.gets:,}", f"{x.waits:,}") for x in s.signals]
+    head = ("flags", "meaning", "set by it", "set on it", "waits")
+    yield from _table(head, rows, right=(2, 3, 4), empty="none")
+
+
+def _memory(s: Summary) -> Iterator[str]:
+    rows = []
+    for m in s.memory:
+        if m.use == "scratch":
+            continue
+        shape = f"{m.rows:,} x {m.cols:,} {m.dtype}" if m.use == "data" else f"{m.cols:,} words"
+        slots = str(m.slots) if m.use == "data" else ""
+        rows.append((m.name, m.kind, shape, slots, size_text(m.bytes)))
+    scratch = sum(m.bytes for m in s.memory if m.use == "scratch")
+    rows.append(("tickets and scratch", "local", "", "", size_text(scratch)))
+    yield from _table(("name", "kind", "shape (all slots)", "slots", "bytes"), rows, right=(2, 3, 4))
+
+
+# ---- layout
+
+
+def _section(title: str, lines: Iterator[str]) -> Iterator[str]:
+    yield ""
+    yield title
+    yield from lines
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), empty: str = "nothing"):
+    """Columns as wide as their widest cell, `right` ones flush right; the last one is cut, or the widest, to fit."""
+    if not rows:
+        yield f"  {empty}"
+        return
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    while 2 + sum(widths) + 2 * (len(widths) - 1) > WIDTH:
+        widths[widths.index(max(widths))] -= 1
+    for row in (head, *rows):
+        cells = [_short(c, w) for c, w in zip(row, widths, strict=True)]
+        made = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
+        yield ("  " + "  ".join(made)).rstrip()
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 3)] + "..."
+
+
+def _cut(text: str) -> str:
+    return _short(text, WIDTH)
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
+def _bindings(pairs: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in pairs)
