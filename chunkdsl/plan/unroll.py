@@ -126,7 +126,7 @@ class Unroller:
     def _stage(self, n: Launch, g: Geometry, rank: int, call: int) -> None:
         s = n.staging
         height = g.height(rank)
-        slot = call % self.op.slots
+        slot = (call + 1) % self.op.slots
         region = Region(s.buffer, rank, slot, rank * g.stride, rank * g.stride + height, 0, self._width(s.buffer))
         reads = []
         if s.source in self.kinds:
@@ -160,7 +160,7 @@ class Unroller:
     def _gather_move(self, n, m, g, rank, call, step, peer, lane, begin) -> list[int]:
         content = Walk.DOWN.at(rank, step, self.world) if m.ring else rank if m.side == "push" else peer
         reader, holder = (rank, peer) if m.side == "pull" else (peer, rank)
-        slot, width, made = call % self.op.slots, self._width(m.buffer), []
+        slot, width, made = (call + 1) % self.op.slots, self._width(m.buffer), []
         size = g.chunk(n.chunk)
         for c in range(g.chunks(n.chunk)):
             first, end = c * size, min((c + 1) * size, g.height(content))
@@ -185,7 +185,7 @@ class Unroller:
 
     def _scatter_move(self, n, m, g, rank, call, step, peer, lane, begin) -> list[int]:
         owner = Walk.DOWN_OWN.at(rank, step, self.world) if m.ring else peer
-        slot, width, made = call % self.op.slots, self._width(m.buffer), []
+        slot, width, made = (call + 1) % self.op.slots, self._width(m.buffer), []
         size = g.chunk(n.out_chunk)
         group = owner if m.ring else rank
         for c in range(g.chunks(n.out_chunk)):
@@ -260,7 +260,7 @@ class Unroller:
                 yield self._chunk_signal(d.arrived, reader, rank, c, rank, call, g, n.out_chunk)
 
     def _tile_accesses(self, n: Launch, g: Geometry, rank: int, call: int, owner: int, first: int, live: int, dims) -> list[Access]:
-        slot, found = call % self.op.slots, []
+        slot, found = (call + 1) % self.op.slots, []
         origin = (owner * g.shard + first, 0)
         operands = ([n.a] if n.a else []) + list(n.operands)
         for o in operands:

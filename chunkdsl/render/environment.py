@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from textwrap import wrap
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
-from chunkdsl.render.view import chunk_cap_text, chunk_text, extent_cap_text, extent_text, size_text
+from chunkdsl.render.view import chunk_cap_text, chunk_text, dim_text, extent_cap_text, extent_text
 from chunkdsl.resources import folder
 
 TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32"}
@@ -54,16 +55,6 @@ def extent_pair(extent: Extent) -> str:
     return f"({text}, {extent.sharded})"
 
 
-def dim_text(size, mapping: str) -> str:
-    """A size as Python with dims read from a mapping."""
-    if isinstance(size, DimRef):
-        return f'{mapping}["{size.name}"]'
-    if isinstance(size, int):
-        return str(size)
-    a, b = dim_text(size.left, mapping), dim_text(size.right, mapping)
-    return f"cdiv({a}, {b})" if size.op == "/" else f"({a} {'%' if size.op == 'mod' else size.op} {b})"
-
-
 def plain_value(launch: Launch) -> str:
     dtype = TORCH[launch.destination.dtype]
     return f"narrow({launch.value}, {dtype})"
@@ -84,7 +75,7 @@ def environment() -> Environment:
         "torch_dtype": TORCH.__getitem__,
         "triton_dtype": TRITON.__getitem__,
         "vec": lambda dtype: {"bf16": 8, "f16": 8, "f32": 4}[dtype],
-        "size": size_text,
+        "size": lambda s: dim_text(s, "dims"),
         "bound_size": lambda s: dim_text(s, "bounds"),
         "local": extent_text,
         "local_cap": extent_cap_text,
@@ -93,6 +84,8 @@ def environment() -> Environment:
         "chunk_cap": chunk_cap_text,
         "host_walk": WALKS.__getitem__,
         "plain_value": plain_value,
+        "wrapped": lambda text, indent: f"\n{' ' * indent}".join(wrap(text, 116 - indent)),
+        "dedent": lambda text: "\n".join(line.removeprefix("    ") for line in text.split("\n")),
     }
     return env
 

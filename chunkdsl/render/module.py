@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace
 
 import chunkdsl
-from chunkdsl.ir.types import DimRange, DimRef, dims_in
+from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
 from chunkdsl.render.environment import environment, plain_step
@@ -16,7 +16,7 @@ from chunkdsl.render.view import LaunchView
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
 
-def render_module(schedule: Schedule, proven: tuple[int, ...]) -> str:
+def render_module(schedule: Schedule, proven: tuple[int, ...], command: str = "") -> str:
     """Text of the module. `proven`: the world sizes that its proofs cover."""
     title = class_name(schedule.path)
     ops = [render_op(op, schedule) for op in schedule.ops]
@@ -28,7 +28,7 @@ def render_module(schedule: Schedule, proven: tuple[int, ...]) -> str:
         version=chunkdsl.__version__,
         path=schedule.path,
         digest=schedule.digest,
-        command=f"chunkdsl build {schedule.path}",
+        command=command or f"chunkdsl build {schedule.path}",
         ops=ops,
         proven=proven,
         imports=arrange_imports(imports),
@@ -79,37 +79,36 @@ def render_op(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
 
     def held(source: str) -> str:
         b = buffers.get(source)
-        return source if b is None else f"at_{source}" if b.kind == "symmetric" else f"self.{source}"
+        return f"{source}_" if b is None else f"at_{source}" if b.kind == "symmetric" else f"self._{source}"
 
     def plain_held(source: str) -> str:
         b = buffers.get(source)
-        return f"at_{source}" if b is not None and b.kind == "symmetric" else source
+        return f"at_{source}" if b is not None and b.kind == "symmetric" else f"{source}_"
 
     env.filters = environment().filters | {
         "held": held,
         "plain_held": plain_held,
-        "plain_name": lambda s: s,
+        "plain_name": plain_held,
         "plain_step": lambda step, launch: plain_step(step, launch, plain_held),
     }
     kernels = []
     for view in views:
         text = env.get_template("tiles.py.jinja").render(launch=view.launch, op=op, view=view, path=schedule.path)
         kernels.append(text.strip("\n"))
-    inputs = ", ".join(p.name for p in op.parameters)
+    inputs = ", ".join(f"{p.name}_" for p in op.parameters)
     context = dict(
         op=op,
         views=views,
         ranges=schedule.ranges,
-        used=used_dims(op, schedule.ranges),
         sites=site_texts,
         class_name="_" + "".join(p[:1].upper() + p[1:] for p in op.name.split("_")),
-        arguments=", ".join([*(p.name for p in op.parameters), *(r.name for r in op.results)]),
+        arguments=", ".join(f"{x.name}_" for x in (*op.parameters, *op.results)),
         inputs=inputs,
         lanes=[c.name for v in views for c in v.copies],
         host_word=any(v.copies for v in views),
         gathered=gathered(op),
         stage_block=(stage_tiling(op).piece_rows, stage_tiling(op).piece_cols),
-        matrices=sorted({o.source for n in op.launches if n.a for o in (n.a, *(p.b for p in n.products))} & {p.name for p in op.parameters}),
+        matrices=matrices(op),
         path=schedule.path,
     )
     macros = env.get_template("_operation.py.jinja").make_module(context)
@@ -140,12 +139,11 @@ def gathered(op: OpSchedule) -> list[tuple[str, str, str]]:
     return found
 
 
-def used_dims(op: OpSchedule, ranges: tuple[DimRange, ...]) -> set[str]:
-    sizes = [b.rows for b in op.buffers] + [b.cols.size for b in op.buffers]
-    for n in op.launches:
-        sizes += [n.rows, n.cols.size] + ([n.depth.size] if n.depth else [])
-    used = set().union(*(dims_in(s) for s in sizes)) if sizes else set()
-    return used & {r.name for r in ranges}
+def matrices(op: OpSchedule) -> list[str]:
+    """Parameters whose rows must be multiples of 16 bytes: operands of products, and what is staged."""
+    sources = {o.source for n in op.launches if n.a for o in (n.a, *(p.b for p in n.products))}
+    sources |= {n.staging.source for n in op.launches if n.staging}
+    return sorted(sources & {p.name for p in op.parameters})
 
 
 def link_views(views: list[LaunchView], op: OpSchedule) -> None:

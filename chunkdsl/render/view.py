@@ -20,27 +20,25 @@ class Argument:
     integer: bool = False
 
 
-def size_text(size: SymSize) -> str:
-    """A size as Python over local variables named like the dims."""
+def dim_text(size, mapping: str) -> str:
+    """A size as Python with dims read from a mapping."""
+    if isinstance(size, DimRef):
+        return f'{mapping}["{size.name}"]'
     if isinstance(size, int):
         return str(size)
-    if isinstance(size, DimRef):
-        return size.name
-    a, b = size_text(size.left), size_text(size.right)
-    if size.op == "/":
-        return f"cdiv({a}, {b})"
-    return f"({a} {'%' if size.op == 'mod' else size.op} {b})"
+    a, b = dim_text(size.left, mapping), dim_text(size.right, mapping)
+    return f"cdiv({a}, {b})" if size.op == "/" else f"({a} {'%' if size.op == 'mod' else size.op} {b})"
 
 
 def extent_text(extent: Extent) -> str:
     """Elements that this rank holds."""
-    text = size_text(extent.size)
+    text = dim_text(extent.size, "dims")
     return f"shard_rows({text}, W, rank)" if extent.sharded else text
 
 
 def extent_cap_text(extent: Extent) -> str:
     """Elements of the largest shard: what every rank allocates."""
-    text = size_text(extent.size)
+    text = dim_text(extent.size, "dims")
     return f"cdiv({text}, W)" if extent.sharded else text
 
 
@@ -70,6 +68,27 @@ class LaunchView:
         """Number of the place in the spec that a timed-out wait of a tile names."""
         return self.sites[self.launch.chunk_flags]
 
+    @property
+    def values(self) -> str:
+        """What the tile function hands to the store function: accumulators or the sum."""
+        n = self.launch
+        return "".join(f"{p.accumulator}, " for p in n.products) + ("total, " if n.sums else "")
+
+    @property
+    def half_values(self) -> str:
+        return "".join(f"halves({p.accumulator}, half), " for p in self.launch.products)
+
+    @property
+    def destination_text(self) -> str:
+        """Where the value goes, in words."""
+        return {
+            "local": "on this rank",
+            "push": "on every rank" if self.launch.destination.everyone else "on the rank that owns the shard",
+            "publish": "on this rank, for the others to read",
+            "hand_over": "on this rank, for the moves to carry",
+            "broadcast": "on every rank",
+        }[self.launch.destination.kind]
+
     def describe(self, moves: Moves) -> str:
         what = "own shard" if moves.kind == "gather" else "partial sums"
         how = "ring to the right neighbour" if moves.ring else f"{moves.side} by {moves.walk.value}"
@@ -83,7 +102,7 @@ class LaunchView:
             Argument("state", "self.state.local", "self.state.local"),
             Argument("state_peers", "self.state.table", "self.state.table"),
             Argument("record", "self.record", "self.record"),
-            Argument("tickets", f"self.{n.name}_tickets", f"self.{n.name}_tickets"),
+            Argument("tickets", f"self._{n.name}_tickets", f"self._{n.name}_tickets"),
         )
         for name in ("limit", "rank", "rows", "shard", "stride"):
             yield Argument(name, name, name, True)
@@ -93,7 +112,7 @@ class LaunchView:
         yield from self._operands()
         if n.chunk_flags:
             flags = self.flags[n.chunk_flags]
-            yield Argument(n.chunk_flags, f"self.{flags.name}.local", "None")
+            yield Argument(n.chunk_flags, f"self._{flags.name}.local", "None")
             yield from self._chunk("chunk", n.chunk)
         yield from self._destination()
         for m in self.moves:
@@ -117,59 +136,59 @@ class LaunchView:
         if n.sums:
             name = n.sums.parts.name
             reach = "table" if n.sums.side == "pull" else "local"
-            yield Argument(name, f"self.{name}.{reach}", f"exact_{name}")
-            yield Argument(f"{name}_pitch", f"pitch_of(self.{name}.local)", f"pitch_of(exact_{name})", True)
+            yield Argument(name, f"self._{name}.{reach}", f"exact_{name}")
+            yield Argument(f"{name}_pitch", f"pitch_of(self._{name}.local)", f"pitch_of(exact_{name})", True)
             cap = self._group_cap(self.buffers[name].groups)
             yield Argument(f"{name}_cap", cap, "0", True)
             if n.sums.ring:
-                own = f"self.{name.removesuffix('_stage')}_partials"
+                own = f"self._{name.removesuffix('_stage')}_partials"
                 yield Argument(f"{name}_own", own, "None")
 
     def _destination(self):
         d = self.launch.destination
         if d.kind == "local":
             held = d.buffer in self.pitched
-            text = f"self.{d.buffer}" if held else d.buffer
+            text = f"self._{d.buffer}" if held else f"{d.buffer}_"
             yield Argument("out", text, text)
             if held:
                 yield Argument("out_pitch", f"pitch_of({text})", f"pitch_of({text})", True)
             return
         reach = {"push": ".table", "broadcast": ".table", "publish": ".local", "hand_over": ""}[d.kind]
-        yield Argument("out", f"self.{d.buffer}{reach}", f"exact_{d.buffer}")
-        shape = f"self.{d.buffer}{'' if d.kind == 'hand_over' else '.local'}"
+        yield Argument("out", f"self._{d.buffer}{reach}", f"exact_{d.buffer}")
+        shape = f"self._{d.buffer}{'' if d.kind == 'hand_over' else '.local'}"
         yield Argument("out_pitch", f"pitch_of({shape})", f"pitch_of(exact_{d.buffer})", True)
         groups = self.buffers[d.stage or d.buffer].groups
         yield Argument("out_cap", self._group_cap(groups), "0", True)
-        yield Argument("out_counters", f"self.{d.counters}", "None")
+        yield Argument("out_counters", f"self._{d.counters}", "None")
         if d.kind == "hand_over":
-            yield Argument("out_done", f"self.{d.done}", "None")
+            yield Argument("out_done", f"self._{d.done}", "None")
             if d.stage:
-                yield Argument("out_own", f"self.{d.stage}.local", "None")
-                yield Argument("out_arrived", f"self.{d.arrived}.local", "None")
+                yield Argument("out_own", f"self._{d.stage}.local", "None")
+                yield Argument("out_arrived", f"self._{d.arrived}.local", "None")
         else:
-            yield Argument("out_arrived", f"self.{d.arrived}.table", "None")
+            yield Argument("out_arrived", f"self._{d.arrived}.table", "None")
         yield from self._chunk("out_chunk", self.launch.out_chunk)
 
     def _moves(self, m: Moves):
         x = m.name
         chunk = self.launch.chunk if m.kind == "gather" else self.launch.out_chunk
-        local = f"self.{m.buffer}.local"
+        local = f"self._{m.buffer}.local"
         yield Argument(f"{x}_n", extent_text(m.cols), extent_text(m.cols), True)
         yield from self._chunk(f"{x}_chunk", chunk)
         yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
         yield Argument(f"{x}_cap", "W * stride_cap", "W * stride_cap", True)
-        yield Argument(f"{x}_table", f"self.{m.buffer}.table", "None")
+        yield Argument(f"{x}_table", f"self._{m.buffer}.table", "None")
         yield Argument(f"{x}_buffer", local, "None")
         if m.side == "push":
-            yield Argument(f"{x}_source", local if m.kind == "gather" else f"self.{m.source}", "None")
-            yield Argument(f"{x}_arrived_peers", f"self.{m.arrived}.table", "None")
+            yield Argument(f"{x}_source", local if m.kind == "gather" else f"self._{m.source}", "None")
+            yield Argument(f"{x}_arrived_peers", f"self._{m.arrived}.table", "None")
         if m.side == "pull" or m.ring:
-            yield Argument(f"{x}_arrived", f"self.{m.arrived}.local", "None")
+            yield Argument(f"{x}_arrived", f"self._{m.arrived}.local", "None")
         if m.ready:
-            yield Argument(f"{x}_ready", f"self.{m.ready}.local", "None")
+            yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")
         if m.done:
-            yield Argument(f"{x}_done", f"self.{m.done}", "None")
-        yield Argument(f"{x}_counters", f"self.{m.counters}", "None")
+            yield Argument(f"{x}_done", f"self._{m.done}", "None")
+        yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
 
     def _chunk(self, name: str, chunk):
         yield Argument(name, chunk_text(chunk), "shard", True)
@@ -178,9 +197,9 @@ class LaunchView:
     def _tensor(self, operand) -> str:
         """The wrapper's expression for an operand; gathered and total buffers are bound to a local variable first."""
         buffer = self.buffers.get(operand.source)
-        text = operand.source
+        text = f"{operand.source}_"
         if buffer is not None:
-            text = f"at_{operand.source}" if buffer.kind == "symmetric" else f"self.{operand.source}"
+            text = f"at_{operand.source}" if buffer.kind == "symmetric" else f"self._{operand.source}"
         return f"{text}[{operand.pick}]" if operand.pick is not None else text
 
     def _logical_cols(self, operand) -> str:

@@ -156,6 +156,15 @@ def leave(tickets):
 
 
 @triton.jit
+def halves(x, half: tl.constexpr):
+    """The left (0) or right (1) half of the columns of a tile."""
+    rows: tl.constexpr = x.shape[0]
+    cols: tl.constexpr = x.shape[1]
+    left, right = tl.split(tl.permute(tl.reshape(x, (rows, 2, cols // 2)), (0, 2, 1)))
+    return left if half == 0 else right
+
+
+@triton.jit
 def erf_gelu(x):
     return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
 
@@ -200,15 +209,16 @@ def stage_shard(
         epoch = tl.load(state)
         if COPY:
             VEC: tl.constexpr = 128 // source.dtype.element_ty.primitive_bitwidth
-            own = (epoch & (SLOTS - 1)).to(tl.int64) * cap + rank.to(tl.int64) * stride
+            width = n // VEC * VEC
+            to = buffer + ((epoch & (SLOTS - 1)).to(tl.int64) * cap + rank.to(tl.int64) * stride) * (pitch * VEC)
             for row in range(tl.program_id(0) * BR, height, tl.num_programs(0) * BR):
-                rows = row + tl.arange(0, BR)
+                down = tl.arange(0, BR)
                 for col in range(0, n, BC):
                     cols = col + tl.arange(0, BC)
-                    mask = (rows[:, None] < height) & (cols[None, :] < n)
-                    value = tl.load(source + rows.to(tl.int64)[:, None] * n + cols[None, :], mask=mask)
-                    place = (own + rows)[:, None] * (pitch.to(tl.int64) * VEC) + cols[None, :]
-                    tl.store(buffer + place, value, mask=mask)
+                    mask = (down < height - row)[:, None] & (cols[None, :] < width)
+                    here = source + row.to(tl.int64) * width + (down[:, None] * width + cols[None, :])
+                    value = tl.load(here, mask=mask)
+                    tl.store(to + row.to(tl.int64) * (pitch * VEC) + (down[:, None] * (pitch * VEC) + cols[None, :]), value, mask=mask)
         if READY:
             if arrive(tickets, tl.num_programs(0)):
                 for peer in range(W):

@@ -211,7 +211,7 @@ class Operation:
             why = "is not gathered" if name not in self.GATHERED else "alternates between two buffers; write buffers = 1"
             raise ValueError(f"{self.NAME}: {name} {why}, so it has no place to be produced in")
         rows = given.get(self.GATHERED[name][1], shape[0] * self.world)
-        target = getattr(self, self.GATHERED[name][0]).local
+        target = getattr(self, f"_{self.GATHERED[name][0]}").local
         own = self.rank * round_up(max(1, cdiv(rows, self.world)), self.PAD)
         return target[own : own + shape[0], : shape[1]]
 
