@@ -158,7 +158,7 @@ def build(spec, folder):
     except ImportError:
         return False
     command = [sys.executable, "-m", "chunkdsl", "build", os.path.relpath(spec), "-o", str(folder)]
-    return subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
+    return subprocess.run(command, stdout=sys.stderr).returncode == 0
 
 
 def load(path):
