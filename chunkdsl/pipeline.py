@@ -73,7 +73,7 @@ def build(path: str, named: Collection[int] = ()) -> Checked:
     from chunkdsl.check.options import path_not_for_a_module
 
     checked = read_one(path)
-    if not path.isprintable() or set(path) & {'"', "\\"}:
+    if not checked.report.failed and (not path.isprintable() or set(path) & {'"', "\\"}):
         checked.report.add(path_not_for_a_module())
     if not checked.report.failed:
         prove(checked, {*BUILT_FOR, checked.schedule.world}, named)
@@ -108,7 +108,8 @@ def plan(path: str, world: int | None = None, rank: int = 0, dims: Mapping[str, 
 
 
 def read_one(path: str) -> Checked:
-    """One spec that shall have a product: every stage that needs no world size. A folder or a spec without ops fails."""
+    """Every stage that needs no world size, on one spec that shall have a product: a folder fails, and so does a spec
+    without ops."""
     from chunkdsl.check import files as rules
     from chunkdsl.check.options import nothing_to_build
 

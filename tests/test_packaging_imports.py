@@ -68,7 +68,7 @@ def test_only_the_parser_imports_lark():
     "folder, known",
     [
         ("syntax", ("source", "diagnostics", "resources", "syntax", "check.syntax", "check.files", "check")),
-        ("report", ("source", "diagnostics", "plan", "report")),
+        ("report", ("source", "diagnostics", "plan", "verify", "report")),
         ("plan", ("source", "ir", "plan")),
     ],
 )

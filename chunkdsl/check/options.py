@@ -78,7 +78,7 @@ def no_such_rank(rank: int, world: int) -> Finding:
     Mended:
         chunkdsl plan mlp.chunk --world 2 --rank 1
     """
-    return Finding(f"there is no rank {rank} among {world}", help=f"ranks are 0..{world - 1}; --world takes another size")
+    return Finding(f"there is no rank {rank} among {world}", help=f"ranks are 0..{world - 1}; see --world")
 
 
 @rule("CD011", "nothing-to-build")
@@ -91,7 +91,7 @@ def nothing_to_build() -> Finding:
     Mended:
         chunkdsl build mlp.chunk
     """
-    return Finding("this spec has no op, so there is nothing to build", help="write an op, as in the language reference")
+    return Finding("this spec has no op, so there is nothing to build", help="declare an op: op f(x, w) -> y { ... }")
 
 
 @rule("CD012", "path-not-for-a-module")

@@ -21,8 +21,8 @@ ALIGNMENT = 16  # bytes to which rows are padded
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One allocation of every rank. `kind` is symmetric or local, `use` data, flags, counters or scratch. `rows` x `cols`
-    elements in all slots together; words stand in one row."""
+    """One allocation of every rank. `kind` is symmetric or local, `use` data, flags, counters or scratch. `rows` x
+    `cols` elements in all slots together; words stand in one row."""
 
     name: str
     kind: str

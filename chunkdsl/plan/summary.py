@@ -12,7 +12,7 @@ from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size
 from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for
 from chunkdsl.plan.plan import Act, Plan, Region, Task
-from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
+from chunkdsl.plan.schedule import Launch, Moves, OpSchedule, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Bytes that this rank moves between two ranks: by `lane`, `via` and `side`; `chunks` that carry any."""
+    """Bytes that this rank moves between itself and another, in `pieces`: chunks, or the tiles of one chunk."""
 
     what: str
     source: int
     destination: int
-    chunks: int
+    pieces: int
     bytes: int
     via: str
     side: str
@@ -87,6 +87,7 @@ class Summary:
     closing: bool
     gate: str
     fallback: str
+    fused: bool  # False: these dims lie below the gate, and the rest of this says what a fused call would do
     started: tuple[Started, ...]
     chunks: tuple[Chunks, ...]
     transfers: tuple[Transfer, ...]
@@ -119,6 +120,7 @@ def summarise(
         closing=op.closing,
         gate=gate,
         fallback=op.gate.fallback,
+        fused=least.count is not None and (not least.dim or dims.get(least.dim, least.count) >= least.count),
         started=tuple(_started(op, plan, rank, dims)),
         chunks=tuple(_chunks(op, plan.world, dims)),
         transfers=tuple(_transfers(op, plan, rank, sizes)),
@@ -135,15 +137,15 @@ def crossing(plan: Plan, rank: int, sizes: Mapping[str, int]) -> tuple[int, int]
     """Bytes that leave a rank over the link, and that arrive, whoever moves them. `sizes`: bytes of an element."""
     sent = received = 0
     for task in plan.tasks:
-        for source, destination, size in _moved(task, sizes):
+        for _, source, destination, size in _moved(task, sizes):
             sent += size * (source == rank)
             received += size * (destination == rank)
     return sent, received
 
 
 def _moved(task: Task, sizes: Mapping[str, int]):
-    """(source rank, destination rank, bytes) of a task's accesses that cross the link. What a task reads or writes twice
-    travels once: a sum that is passed on is added up before it is stored."""
+    """(buffer, source rank, destination rank, bytes) of a task's accesses that cross the link. What a task reads or
+    writes twice travels once: a sum that is passed on is added up before it is stored."""
     seen: set[Region] = set()
     for a in task.accesses:
         if a.act is Act.NEED:
@@ -155,7 +157,7 @@ def _moved(task: Task, sizes: Mapping[str, int]):
         for region, source, destination in ends:
             if source != destination and region not in seen:
                 seen.add(region)
-                yield source, destination, elements(region) * sizes[region.buffer]
+                yield region.buffer, source, destination, elements(region) * sizes[region.buffer]
 
 
 def elements(region: Region) -> int:
@@ -245,32 +247,25 @@ def _transfers(op: OpSchedule, plan: Plan, rank: int, sizes: Mapping[str, int]):
     for task in plan.tasks:
         if task.rank != rank:
             continue
-        where = _carrier(task, moves, launches)
-        for source, destination, size in _moved(task, sizes):
-            found = made.setdefault((*where, source, destination), [0, 0])
+        for buffer, source, destination, size in _moved(task, sizes):
+            found = made.setdefault((buffer, *_carrier(task, moves, launches), source, destination), [0, 0])
             found[0] += 1
             found[1] += size
-    for (what, via, side, lane, source, destination), (chunks, size) in made.items():
-        yield Transfer(what, source, destination, chunks, size, via, side, lane)
+    for (what, via, lane, source, destination), (pieces, size) in made.items():
+        yield Transfer(what, source, destination, pieces, size, via, "pull" if destination == rank else "push", lane)
 
 
-def _carrier(task: Task, moves: Mapping, launches: Mapping) -> tuple[str, str, str, str]:
-    """(what, via, side, lane) of a task's transfers."""
+def _carrier(task: Task, moves: Mapping[str, Moves], launches: Mapping[str, Launch]) -> tuple[str, str]:
+    """(via, lane) of a task's transfers."""
     name = task.lane.removeprefix("copies ")
     m = moves.get(name)
-    if m is None and task.kind == "move":  # carried by the programs that compute
-        n = launches[name.removesuffix(" tiles")]
-        m = next(m for m in n.moves if m.via != "copy_engine" and not m.programs)
-        return m.buffer, m.via, m.side, f"programs of {n.name}"
     if m is not None:
-        lane = "copy engine" if m.via == "copy_engine" else f"{m.programs} programs"
-        return m.buffer, m.via, m.side, lane
-    n = launches[name.removesuffix(" tiles")] if name.endswith(" tiles") else None
-    if n is None:
-        return name, "ldst", "push", name
-    if n.sums is not None and n.sums.side == "pull" and n.destination.kind != "broadcast":
-        return n.sums.parts.source, "ldst", "pull", f"tiles of {n.name}"
-    return n.destination.buffer, n.destination.via, "push", f"tiles of {n.name}"
+        by = "copy engine" if m.via == "copy_engine" else f"{m.programs} program{'s' * (m.programs > 1)}"
+        return m.via, by
+    n = launches[name.removesuffix(" tiles")]
+    if task.kind == "move":  # carried by the programs that compute
+        return next(m.via for m in n.moves if m.via != "copy_engine" and not m.programs), f"programs of {n.name}"
+    return n.destination.via, f"tiles of {n.name}"
 
 
 def _signals(op: OpSchedule, plan: Plan, rank: int):

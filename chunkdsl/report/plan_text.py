@@ -46,6 +46,8 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str) -> Iterator[s
     if note:
         yield from _wrap(f"This world size cannot run fused: {note}. The module refuses it.")
     yield from _wrap(_policy(s))
+    if not s.fused:
+        yield from _wrap(f"This call runs the fallback ({s.fallback}); what follows is the fused call.")
     yield from _section("What auto became", _choices(op))
     yield from _section("In stream order", _launches(s))
     yield from _section("Programs (tiles + communication) and pipeline stages", _targets(s))
@@ -111,14 +113,14 @@ def _chunks(s: Summary) -> Iterator[str]:
 def _transfers(s: Summary) -> Iterator[str]:
     def key(t: Transfer) -> tuple:
         pulled = t.destination == s.rank
-        return t.what, t.via, t.side, t.lane, t.chunks, t.bytes, pulled
+        return t.what, t.via, t.side, t.lane, t.pieces, t.bytes, pulled
 
     rows = []
-    for (what, via, side, lane, chunks, size, pulled), found in groupby(s.transfers, key):
+    for (what, via, side, lane, pieces, size, pulled), found in groupby(s.transfers, key):
         items = list(found)
         peers = _ranks([t.source if pulled else t.destination for t in items])
         ways = f"{peers} -> {s.rank}" if pulled else f"{s.rank} -> {peers}"
-        rows.append((what, ways, str(chunks), size_text(size), size_text(size * len(items)), f"{side}, {via}", lane))
+        rows.append((what, ways, str(pieces), size_text(size), size_text(size * len(items)), f"{side}, {via}", lane))
     head = ("what", "ranks", "pieces", "to or from each", "in all", "how", "by")
     yield from _table(head, rows, right=(2, 3, 4), empty="none")
 
