@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chunkdsl.diagnostics import Report
 
-COULD_NOT_RUN = frozenset("CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012".split())
+COULD_NOT_RUN = frozenset("CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012 CD013".split())
 LARGEST_WORLD = 1024
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chunkdsl.plan.summary import Summary
     from chunkdsl.syntax.nodes import File
 
+LARGEST_PLAN = 1_000_000  # tasks
 BUILT_FOR = range(1, 17)  # world sizes that every module is proven for, where the hardware serves them
 
 
@@ -84,7 +85,7 @@ def build(path: str, named: Collection[int] = ()) -> Checked:
 
 def plan(path: str, world: int | None = None, rank: int = 0, dims: Mapping[str, int] | None = None) -> Planned:
     """One call of every op of a spec, unrolled: by default for the mesh's own size and the largest run-time dims."""
-    from chunkdsl.check.options import bind_dims, largest_dims, no_such_rank
+    from chunkdsl.check.options import bind_dims, largest_dims, no_such_rank, plan_too_large
 
     planned = Planned(read_one(path))
     report, made = planned.checked.report, planned.checked.schedule
@@ -94,6 +95,12 @@ def plan(path: str, world: int | None = None, rank: int = 0, dims: Mapping[str, 
     sizes = bind_dims(made.ranges, dims or {}, report)
     if not 0 <= rank < world:
         report.add(no_such_rank(rank, world))
+    if not report.failed:
+        from chunkdsl.plan.summary import expected_tasks
+
+        for op in made.ops:
+            if (tasks := expected_tasks(op, world, sizes)) > LARGEST_PLAN:
+                report.add(plan_too_large(op.name, tasks, LARGEST_PLAN))
     if not report.failed:
         from chunkdsl.check.worlds import misfit
         from chunkdsl.plan.summary import summarise

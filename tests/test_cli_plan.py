@@ -11,6 +11,7 @@ import pytest
 from chunkdsl import pipeline
 from chunkdsl.cli import main
 from chunkdsl.plan.dump import load
+from chunkdsl.plan.summary import expected_tasks
 from chunkdsl.plan.unroll import unroll
 from chunkdsl.report.plan_text import WIDTH, size_text
 
@@ -152,6 +153,23 @@ def test_wrong_usage(argv, capsys):
 
 def test_the_last_value_of_a_dim_counts(capsys):
     assert plans(capsys, "mlp.chunk", "--dim", "M=2", "--dim", "M=8")[0]["summary"]["dims"] == {"M": 8}
+
+
+@pytest.mark.parametrize("dims", [{"M": 1024}, {"M": 100}, {"M": 2}])
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_the_number_of_tasks_is_foreseen(world, dims):
+    schedule = pipeline.read_one("two.chunk").schedule
+    for op in schedule.ops:
+        plan = unroll(schedule, op, world, [dims])
+        made = sum(t.lane != "main" for t in plan.tasks)
+        assert made / 2 <= expected_tasks(op, world, dims) <= made * 2
+
+
+def test_a_plan_that_nobody_could_read_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr(pipeline, "LARGEST_PLAN", 100)
+    code, out, _ = run(capsys, "mlp.chunk")
+    assert code == 2 and "error: CD013[plan-too-large] the plan of mlp has about" in out
+    assert run(capsys, "mlp.chunk", "--dim", "M=2", "--world", "2")[0] == 0
 
 
 # ---- json

@@ -112,6 +112,22 @@ def path_not_for_a_module() -> Finding:
     )
 
 
+@rule("CD013", "plan-too-large")
+def plan_too_large(op: str, tasks: int, limit: int) -> Finding:
+    """A plan is written out task by task: every chunk of every shard on every rank. Beyond a million it is no reading.
+
+    Fails:
+        chunkdsl plan long.chunk --world 64             # a chunk for each of 1,048,576 rows
+
+    Mended:
+        chunkdsl plan long.chunk --world 64 --dim M=100
+    """
+    return Finding(
+        f"the plan of {op} has about {tasks:,} tasks, more than {limit:,}",
+        help="plan a smaller call with --dim, fewer ranks with --world, or write larger chunks",
+    )
+
+
 def bind_dims(ranges: Sequence[DimRange], given: Mapping[str, int], report: Report) -> dict[str, int]:
     """Every run-time dim with its value: as given, else the largest of its range. Reports what does not fit (CD0)."""
     known = {r.name: r for r in ranges}

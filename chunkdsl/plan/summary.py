@@ -164,6 +164,17 @@ def elements(region: Region) -> int:
     return 0 if region.empty else (region.row1 - region.row0) * (region.col1 - region.col0)
 
 
+def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
+    """About how many tasks the plan of one call has: a task for each chunk of a shard that a rank computes or moves."""
+    count = 0
+    for n in op.launches:
+        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world)
+        chunks = max([g.chunks(c) for c in (n.chunk, n.out_chunk) if c is not None], default=1)
+        runs = min(chunks, -(-g.shard // n.tiling.bm))
+        count += world * ((world if n.space == "all" else 1) * runs + (world - 1) * chunks * len(n.moves))
+    return count
+
+
 # ---- launches
 
 

@@ -47,6 +47,8 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "next.chunk").write_bytes(b"chunk 2\n" + good)
     for name in ("mlp.chunk", "built.chunk", 'q"q.chunk'):
         (tmp_path / name).write_bytes(SPEC)
+    long = SPEC.replace(b"1..64", b"1..1048576").replace(b"tile = ", b"chunk = 1 along M, tile = ")
+    (tmp_path / "long.chunk").write_bytes(long)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline, "BUILT_FOR", (1,))
 
