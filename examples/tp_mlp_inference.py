@@ -10,6 +10,7 @@ Exit codes: 0 the result agrees with torch, 1 it does not, 2 it could not run.
 """
 
 import argparse
+import gc
 import importlib.util
 import os
 import subprocess
@@ -37,6 +38,7 @@ def main():
         try:
             return run(args, rank, torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu"))
         finally:
+            gc.collect()  # an instance is a cycle that holds the group; gloo aborts if it outlives the interpreter
             dist.destroy_process_group()
     except CannotRun as why:
         print(f"tp_mlp_inference: {why}", file=sys.stderr)

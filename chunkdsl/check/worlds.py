@@ -1,7 +1,8 @@
 """Proves the schedule of an op for a list of world sizes, over the sequences of calls that reuse depends on.
 
-With B buffers the plan is unrolled B + 1 calls: all at the largest shape, then with the middle ones at the smallest, at
-fewer rows than ranks and at a ragged size. Three equal calls prove nothing about what lies between them.
+With B buffers the plan is unrolled B + 1 calls: all at the largest shape, all at the smallest, all at fewer rows than
+ranks; then with the middle ones at the smallest between the largest, and with fewer rows than ranks between ragged ones.
+Three equal calls prove nothing about what lies between them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chunkdsl.check.prove import Refutation, prove
-from chunkdsl.check.prove.progress import least_programs, resident
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import shard_rows
-from chunkdsl.plan.limits import MULTIPROCESSORS
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.plan.unroll import unroll
 
@@ -23,7 +22,7 @@ MANY = 16  # beyond, only the largest shape and the smallest between two of it
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one op at one world size. `note` says why the module refuses it although nothing is refuted."""
+    """What is known of one op at one world size. `note` says why no module serves that size, and then nothing is proven."""
 
     op: str
     world: int
@@ -42,36 +41,40 @@ def prove_worlds(schedule: Schedule, worlds: list[int]) -> list[Verdict]:
 
 def prove_op(schedule: Schedule, op: OpSchedule, world: int) -> Verdict:
     note = misfit(op, world)
+    if note:  # no module runs this size, so there is nothing to prove
+        return Verdict(op.name, world, (), note)
     found: list[Refutation] = []
     for calls in call_sequences(schedule, op, world):
-        plan = unroll(schedule, op, world, calls)
-        found = prove(plan)
-        if not found:
-            for programs in sorted({1, least_programs(plan), min(MULTIPROCESSORS.values())}):
-                found = found or resident(plan, programs)
+        # One resident program is the hardest case: progress with some number implies it with every larger one.
+        found = prove(unroll(schedule, op, world, calls), programs=1)
         if found:
             break
-    return Verdict(op.name, world, tuple(found), note)
+    return Verdict(op.name, world, tuple(found))
 
 
 def call_sequences(schedule: Schedule, op: OpSchedule, world: int) -> Iterator[list[dict[str, int]]]:
     """Bindings of the run-time dims for consecutive calls."""
     full = {r.name: largest(op, r.name, r.high, r.step, world) for r in schedule.ranges}
-    middles = []
-    for pick in ("low", "few", "ragged"):
+
+    def pick(kind: str) -> dict[str, int]:
         dims = {}
         for r in schedule.ranges:
             least = -(-r.low // r.step) * r.step
-            value = {"low": least, "few": world // 2 + 1, "ragged": full[r.name] - 1}[pick]
+            value = {"low": least, "few": world // 2 + 1, "ragged": full[r.name] - 1}[kind]
             dims[r.name] = max(least, min(full[r.name], value // r.step * r.step))
-        if dims not in middles:
-            middles.append(dims)
+        return dims
+
+    least, few, ragged = (pick(name) for name in ("low", "few", "ragged"))
     yield [full] * (op.slots + 1)
-    for middle in middles[:1] if world > MANY else middles:
-        if middle != full:
-            yield [full, *[middle] * max(1, op.slots - 1), full]
-            if world <= MANY:
-                yield [middle] * (op.slots + 1)
+    sequences = [[full, *[least] * max(1, op.slots - 1), full]]
+    if world <= MANY:
+        sequences += [[least] * (op.slots + 1), [few] * (op.slots + 1)]
+        sequences += [[ragged, *[few] * max(1, op.slots - 1), ragged]]
+    seen: list[list[dict[str, int]]] = []
+    for calls in sequences:
+        if any(dims != full for dims in calls) and calls not in seen:
+            seen.append(calls)
+            yield calls
 
 
 def largest(op: OpSchedule, dim: str, high: int, step: int, world: int) -> int:
@@ -87,12 +90,13 @@ def largest(op: OpSchedule, dim: str, high: int, step: int, world: int) -> int:
 
 
 def misfit(op: OpSchedule, world: int) -> str:
-    """Why a world size cannot run fused although its plan is sound: a TMA stride that is no multiple of 16 bytes."""
+    """Why a world size cannot run fused whatever its plan: a TMA stride that is no multiple of 16 bytes."""
     sizes = {"bf16": 2, "f16": 2, "f32": 4}
     parameters = {p.name: p for p in op.parameters}
     for n in op.launches:
-        for operand in ([n.a] if n.a else []) + [p.b for p in n.products]:
-            p = parameters.get(operand.source)
+        sources = [o.source for o in ([n.a] if n.a else []) + [p.b for p in n.products]]
+        for source in sources + ([n.staging.source] if n.staging else []):
+            p = parameters.get(source)
             if p is None or not isinstance(p.shape[-1].size, int):
                 continue
             for rank in range(world):

@@ -127,4 +127,4 @@ def default_tile(dtype: str, accumulators: int) -> tuple[int, int, int]:
 
 def rows_tiling(columns: int) -> Tiling:
     """Tiles of launches without a product: 16 bytes a thread and some rows."""
-    return Tiling(16, 256, 16, 8, 1, 32, 256)
+    return Tiling(16, 256, 16, 4, 1, 32, 256)

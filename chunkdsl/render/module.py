@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import chunkdsl
 from chunkdsl.ir.types import DimRef
-from chunkdsl.plan.limits import SHARED_BYTES, stages_for
+from chunkdsl.plan.limits import SHARED_BYTES, TMA_TARGETS, stages_for
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
 from chunkdsl.render.environment import environment, plain_step
 from chunkdsl.render.inline import needed_helpers
 from chunkdsl.render.view import LaunchView
 
+NARROW = 128 * 128  # f32 accumulators of a block whose loads go through pointers
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
 
@@ -55,10 +56,18 @@ def arrange_imports(lines: list[str]) -> str:
 
 def constants_of(launch: Launch) -> str:
     """The launch's tile and pipeline depth for each target, as Python."""
-    t = launch.tiling
-    size = (t.bm + t.bn * max(1, len(launch.products))) * t.bk * itemsize(launch)
-    stages = {target: max(1, stages_for(target, size, t.stages)) for target in SHARED_BYTES} if launch.products else {"all": 1}
-    pairs = dict(BM=t.bm, BN=t.bn, BK=t.bk, GROUP=8, PIECE=t.piece_rows, PIECE_COLS=t.piece_cols, WARPS=t.warps, STAGES=stages)
+    t, n = launch.tiling, max(1, len(launch.products))
+    # Without TMA, addresses and masks take the registers that a wide tile's accumulators need.
+    narrow = t.bn // 2 if t.bm * t.bn * n > NARROW else t.bn
+    stages = {"all": 1}
+    if launch.products:
+        widths = {target: t.bn if target in TMA_TARGETS else narrow for target in SHARED_BYTES}
+        stages = {
+            target: max(1, stages_for(target, (t.bm + bn * n) * t.bk * itemsize(launch), t.stages))
+            for target, bn in widths.items()
+        }
+    pairs = dict(BM=t.bm, BN=t.bn, BK=t.bk, GROUP=8, PIECE=t.piece_rows, PIECE_COLS=t.piece_cols)
+    pairs |= dict(NARROW_BN=narrow, WARPS=t.warps, STAGES=stages)
     return "dict(" + ", ".join(f"{k}={v}" for k, v in pairs.items()).replace("'", '"') + ")"
 
 

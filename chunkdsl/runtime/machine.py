@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+import triton
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,13 @@ class Machine:
 
     def launch(self, kernel, programs, args, constants, warps, stages):
         """Start `programs` programs of a jitted kernel on the main lane. `args` and `constants` are by name."""
+        if constants.get("TMA"):
+            # Descriptors of peers' memory are made in the kernel, which needs some scratch memory for them.
+            triton.set_allocator(self._scratch)
         kernel[(programs,)](**args, **constants, num_warps=warps, num_stages=stages)
+
+    def _scratch(self, size, align, stream):
+        return torch.empty(size, dtype=torch.int8, device=self.device)
 
     def copy(self, destination, source, nbytes, lane):
         """Copy bytes between two addresses in lane order, by a copy engine where the two ends allow it."""

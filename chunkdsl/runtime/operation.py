@@ -236,6 +236,10 @@ class Operation:
 
     # ---- device work
 
+    def tiling(self, constants):
+        """The tile for this target: narrower where loads go through pointers."""
+        return constants if self.module.tma else constants | {"BN": constants["NARROW_BN"]}
+
     def matrix(self, kind, tensor, constants, tma, columns):
         """An operand of a product: a TMA descriptor, or the tensor itself for pointer loads."""
         if tensor.numel() == 0:
@@ -253,7 +257,7 @@ class Operation:
         stages = constants["STAGES"].get(self.machine.target, min(constants["STAGES"].values()))
         programs = max(1, min(self.machine.sms, tiles + first + last))
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
-        shared = {k: v for k, v in constants.items() if k not in ("WARPS", "STAGES")}
+        shared = {k: v for k, v in constants.items() if k not in ("WARPS", "STAGES", "NARROW_BN")}
         shared |= {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
         self.machine.launch(kernel, programs, {**args, "active": active}, {**movers, **shared}, constants["WARPS"], stages)
 

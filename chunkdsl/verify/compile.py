@@ -1,0 +1,36 @@
+"""The shipped module's kernels, compiled ahead of time for every target, with the lints for NVIDIA."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from chunkdsl.aot.lints import lint
+from chunkdsl.aot.pool import compile_all
+from chunkdsl.aot.record import RecordingMachine
+from chunkdsl.aot.targets import CompileError
+from chunkdsl.verify.simulate import Row
+
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+
+
+def compile_module(module, title: str, path: Path, world: int) -> list[Row]:
+    """One row for each target. `module` is the shipped one, imported from `path`."""
+    text = path.read_text(encoding="utf-8")
+    return [compile_target(module, title, text, world, target) for target in TARGETS]
+
+
+def compile_target(module, title: str, text: str, world: int, target: str) -> Row:
+    started = time.perf_counter()
+    machine = RecordingMachine(rank=0, world=world, target=target)
+    getattr(module, title)(machine=machine)
+    # `exact` differs by a constant that only leaves code out; it is compiled for one target.
+    uses = [u for u in machine.uses if u.constants.get("FUSED", True) or target == "sm_90"]
+    try:
+        made = compile_all(uses, [target], processes=1)
+    except CompileError as error:
+        return Row("all", f"compiles for {target}", f"{world} ranks", False, str(error), time.perf_counter() - started)
+    found = [f for _, compiled in made for f in lint(compiled, target, text)]
+    detail = f"{len(made)} kernels" if not found else "; ".join(str(f) for f in found[:3])
+    lints = "" if target.startswith("gfx") else " and passes the lints"
+    return Row("all", f"compiles for {target}{lints}", f"{world} ranks", not found, detail, time.perf_counter() - started)

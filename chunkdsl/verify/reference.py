@@ -1,0 +1,73 @@
+"""The meaning of an op: its typed statements evaluated on whole tensors in float64. Knows nothing of schedules."""
+
+from __future__ import annotations
+
+import torch
+
+from chunkdsl.ir.graph import Op, Value
+
+LINEAR = frozenset("param const all_gather reduce_scatter all_reduce matmul transpose pick add sub neg mul div".split())
+
+
+def evaluate(op: Op, tensors: dict[str, torch.Tensor], sums: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Global float64 results. `tensors`: global parameters; `sums`: the total of those that are declared Partial."""
+    memo: dict[Value, torch.Tensor] = {}
+    for p in op.params:
+        memo[p.value] = (sums[p.name] if p.name in sums else tensors[p.name]).double()
+    return {name: _value(v, memo) for name, v in op.results}
+
+
+def is_linear(op: Op) -> bool:
+    """Only products, sums and differences (and products with numbers): exact on small integers."""
+    return all(_linear(v, set()) for _, v in op.results)
+
+
+def _linear(value: Value, seen: set[Value]) -> bool:
+    if value in seen:
+        return True
+    seen.add(value)
+    if value.kind not in LINEAR or (value.kind in ("mul", "div") and value.args[1].kind != "const"):
+        return False
+    return all(_linear(a, seen) for a in value.args)
+
+
+def _value(v: Value, memo: dict[Value, torch.Tensor]) -> torch.Tensor:
+    if v not in memo:
+        args = [_value(a, memo) for a in v.args]
+        memo[v] = _apply(v, args)
+    return memo[v]
+
+
+def _apply(v: Value, args: list[torch.Tensor]) -> torch.Tensor:
+    match v.kind:
+        case "const":
+            return torch.tensor(float(v.attrs["number"]), dtype=torch.float64)
+        case "all_gather" | "reduce_scatter" | "all_reduce" | "cast":
+            return args[0]  # of the whole tensor; a pending sum is already its total
+        case "matmul":
+            return args[0] @ args[1]
+        case "transpose":
+            return args[0].transpose(-1, -2)
+        case "pick":
+            return args[0][int(v.attrs["index"])]
+        case "add":
+            return args[0] + args[1]
+        case "sub":
+            return args[0] - args[1]
+        case "mul":
+            return args[0] * args[1]
+        case "div":
+            return args[0] / args[1]
+        case "neg":
+            return -args[0]
+        case "gelu":
+            return torch.nn.functional.gelu(args[0])
+        case "relu":
+            return torch.relu(args[0])
+        case "silu":
+            return torch.nn.functional.silu(args[0])
+        case "tanh":
+            return torch.tanh(args[0])
+        case "swiglu":
+            return torch.nn.functional.silu(args[0]) * args[1]
+    raise ValueError(f"no reference for {v.kind}")

@@ -1,0 +1,122 @@
+"""The twin of a schedule: the same schedule with small numbers, so that the interpreter can run it in seconds.
+
+Only constants change: sizes, tile, pieces, chunk rows, communication programs. Every shard keeps at least two
+chunks, every product two K steps and two column tiles, with ragged edges. Routes, transports, buffers and order are
+those of the spec, so the twin's source differs from the shipped one in numbers alone (a test holds that).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+
+from chunkdsl.ir.policy import ChunkRows, FuseFrom
+from chunkdsl.ir.types import DimRange, SizeOp, SymSize
+from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule, Schedule, Tiling
+
+TILE = 16  # rows, columns and depth of the twin's tile
+LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
+UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
+
+
+def shrink(schedule: Schedule, world: int) -> Schedule:
+    """The twin for one world size."""
+    sizes = Sizes(schedule, world)
+    ranges = tuple(twin_range(r, world) for r in schedule.ranges)
+    return replace(schedule, ranges=ranges, ops=tuple(twin_op(op, sizes) for op in schedule.ops))
+
+
+def twin_range(r: DimRange, world: int) -> DimRange:
+    """Rows for two chunks and a ragged third in every shard."""
+    step = 1 if r.step == 1 else 4
+    low = min(r.low, step) if r.low else 0
+    return replace(r, low=low, high=max(low, world * (2 * LONG_CHUNK + 8)), step=step)
+
+
+class Sizes:
+    """Small sizes for the spec's, one for each distinct number: equal sizes stay equal, sharded ones fit the ranks."""
+
+    def __init__(self, schedule: Schedule, world: int) -> None:
+        found: dict[int, bool] = {}
+        for e in walk(schedule, Extent):
+            if isinstance(e.size, int) and e.size > 3:
+                found[e.size] = found.get(e.size, False) or e.sharded
+        for op in schedule.ops:
+            for n in op.launches:
+                if isinstance(n.rows, int):
+                    found[n.rows] = True
+        self.map: dict[int, int] = {}
+        for i, (size, sharded) in enumerate(sorted(found.items())):
+            self.map[size] = (UNIT + 8 * i) * (world if sharded else 1)
+
+    def of(self, size: SymSize) -> SymSize:
+        if isinstance(size, int):
+            return self.map.get(size, size)
+        if isinstance(size, SizeOp):
+            return replace(size, left=self.of(size.left), right=self.of(size.right))
+        return size
+
+
+def walk(value, kind: type):
+    """Every instance of `kind` inside nested dataclasses and tuples."""
+    if isinstance(value, kind):
+        yield value
+    if is_dataclass(value):
+        for f in fields(value):
+            yield from walk(getattr(value, f.name), kind)
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from walk(v, kind)
+
+
+def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
+    small = rebuild(op, sizes)
+    return replace(small, pad=max(n.tiling.bm for n in small.launches))
+
+
+def rebuild(value, sizes: Sizes, tile_rows: int = 0):
+    """The same structure with the numbers replaced."""
+    if isinstance(value, Extent):
+        return replace(value, size=sizes.of(value.size))
+    if isinstance(value, Tiling):
+        return twin_tiling(value)
+    if isinstance(value, ChunkRows):
+        return value
+    if isinstance(value, FuseFrom):
+        return value if value.count in (None, 0) else replace(value, count=2)
+    if isinstance(value, OpSchedule):
+        chunks = chunk_map(value)
+        made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
+        return replace_chunks(OpSchedule(**made), chunks)
+    if isinstance(value, Moves):
+        return replace(value, cols=rebuild(value.cols, sizes), programs=min(value.programs, 1))
+    if is_dataclass(value):
+        made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
+        if "rows" in made:
+            made["rows"] = sizes.of(value.rows)
+        return type(value)(**made)
+    if isinstance(value, tuple):
+        return tuple(rebuild(v, sizes) for v in value)
+    return value
+
+
+def twin_tiling(t: Tiling) -> Tiling:
+    if t.stages == 1 and t.bk == TILE:  # a launch without a product
+        return replace(t, bm=8, bn=TILE, bk=TILE, piece_rows=4, piece_cols=TILE)
+    return replace(t, bm=TILE, bn=TILE, bk=TILE, piece_rows=4, piece_cols=TILE)
+
+
+def chunk_map(op: OpSchedule) -> dict[int, int]:
+    """Rows of each chunk of the op in the twin: longer than a tile, or shorter, as in the spec."""
+    tile = max((n.tiling.bm for n in op.launches if n.products), default=TILE)
+    rows = {c.count for c in walk(op, ChunkRows)}
+    return {r: LONG_CHUNK if r >= tile else SHORT_CHUNK for r in rows}
+
+
+def replace_chunks(value, chunks: dict[int, int]):
+    if isinstance(value, ChunkRows):
+        return replace(value, count=chunks[value.count])
+    if isinstance(value, (OpSchedule, Launch)) or is_dataclass(value):
+        return replace(value, **{f.name: replace_chunks(getattr(value, f.name), chunks) for f in fields(value)})
+    if isinstance(value, tuple):
+        return tuple(replace_chunks(v, chunks) for v in value)
+    return value

@@ -1,0 +1,109 @@
+"""The whole of `verify`: prove, build the twin, simulate, compare, compile the shipped module."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from chunkdsl.check.worlds import prove_op
+from chunkdsl.ir.graph import Program
+from chunkdsl.plan.schedule import Schedule
+from chunkdsl.render.module import class_name, render_module
+from chunkdsl.verify.compile import compile_module
+from chunkdsl.verify.simulate import Row, call_sizes, run_op
+from chunkdsl.verify.twin import shrink
+
+
+def verify(
+    program: Program,
+    schedule: Schedule,
+    worlds: Sequence[int],
+    seeds: int,
+    *,
+    full_size: bool = False,
+    compiled: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Row]:
+    """Rows of the table, in a fixed order. `say` gets progress."""
+    title = class_name(schedule.path)
+    # The compiler gets a process of its own: here Triton's language is patched for the interpreter.
+    with (
+        tempfile.TemporaryDirectory(prefix="chunkdsl-") as folder,
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as background,
+    ):
+        future = None
+        if compiled:
+            say("compiling the shipped module for sm_80, sm_90, sm_100 and gfx942 in the background")
+            text = render_module(schedule, tuple(sorted({*range(1, 17), *worlds})))
+            future = background.submit(compile_text, text, folder, title, max(worlds))
+        rows = []
+        for world in worlds:
+            rows += prove_rows(schedule, world, say)
+            rows += simulate_rows(program, schedule, world, seeds, Path(folder), title, full_size, say)
+        if future is not None:
+            say("waiting for the compiler")
+            rows += future.result()
+    return rows
+
+
+def bounded(schedule: Schedule, sizes: Mapping[str, int]) -> Schedule:
+    """The schedule with each run-time dim bounded by `sizes`."""
+    return replace(schedule, ranges=tuple(replace(r, high=sizes[r.name]) for r in schedule.ranges))
+
+
+def prove_rows(schedule: Schedule, world: int, say) -> list[Row]:
+    rows = []
+    for op in schedule.ops:
+        say(f"proving {op.name} for {world} ranks")
+        started = time.perf_counter()
+        verdict = prove_op(schedule, op, world)
+        detail = verdict.note or "\n".join(str(r) for r in verdict.refutations)
+        rows.append(Row(op.name, "proof", f"{world} ranks", verdict.proven, detail, time.perf_counter() - started))
+    return rows
+
+
+def simulate_rows(program, schedule, world, seeds, folder, title, full_size, say) -> list[Row]:
+    small = schedule if full_size else shrink(schedule, world)
+    text = render_module(small, (world,))
+    module = load(text, folder, f"{'full' if full_size else 'twin'}_{world}")
+    typed = {op.name: op for op in program.ops}
+    calls = call_sizes(small, world)
+    rows = []
+    for op in small.ops:
+        for seed in range(seeds):
+            say(f"simulating {op.name} on {world} ranks, seed {seed}: {describe(op, calls)}")
+            pointers = seed % 2 == 1
+            rows += run_op(module, title, small, op, typed[op.name], world, seed, calls, pointers=pointers)
+    return rows
+
+
+def describe(op, calls) -> str:
+    """The sizes that a simulated run uses."""
+    t = next((n.tiling for n in op.launches if n.products), op.launches[0].tiling)
+    shapes = ", ".join(f"{p.name}[{' x '.join(str(e.size) for e in p.shape)}]" for p in op.parameters)
+    values = "; ".join(" ".join(f"{k}={v}" for k, v in c.items()) for c in calls)
+    return f"{shapes}, tile {t.bm}x{t.bn}x{t.bk}, calls {values}"
+
+
+def compile_text(text: str, folder: str, title: str, world: int) -> list[Row]:
+    module = load(text, Path(folder), "shipped")
+    return compile_module(module, title, Path(module.__file__), world)
+
+
+def load(text: str, folder: Path, name: str):
+    """Import a module's text from a file: Triton reads kernels from source files."""
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    unique = f"chunkdsl_verify_{name}_{abs(hash(text)):x}"
+    spec = importlib.util.spec_from_file_location(unique, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module
+    spec.loader.exec_module(module)
+    return module

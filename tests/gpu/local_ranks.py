@@ -1,0 +1,103 @@
+"""Several ranks in one process on one GPU: a `Machine` whose peers are threads. Streams of different ranks run side by
+side, each rank on its own share of the multiprocessors, so that kernels that wait for each other really meet.
+
+For tests only: it shows that emitted kernels, flags and copies work on hardware, not how fast a link is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+
+import torch
+
+from chunkdsl.runtime.machine import Machine, Symmetric
+
+
+def refuse_multicast() -> None:
+    """SystemExit unless NVLink multicast is switched off: a program that uses it can put a shared host out of service."""
+    wanted = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0"}
+    missing = [f"{k}={v}" for k, v in wanted.items() if os.environ.get(k) != v]
+    if missing:
+        raise SystemExit(f"set {' and '.join(missing)} before starting this")
+
+
+class Board:
+    """Where the ranks of one process meet."""
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+        self.barrier = threading.Barrier(world, timeout=120)
+        self.slots: list = [None] * world
+        self.compiling = threading.Lock()
+
+    def meet(self, rank: int, value):
+        self.slots[rank] = value
+        self.barrier.wait()
+        values = list(self.slots)
+        self.barrier.wait()
+        return values
+
+
+class LocalMachine(Machine):
+    def __init__(self, board: Board, rank: int, sms: int) -> None:
+        self.board, self.rank, self.world = board, rank, board.world
+        self.device = torch.device("cuda", 0)
+        properties = torch.cuda.get_device_properties(self.device)
+        self.sms, self.target = sms, f"sm_{properties.major}{properties.minor}"
+        self._memcpy = ctypes.CDLL("libcuda.so.1").cuMemcpyAsync
+        self._lanes, self._keep, self._last = {}, [], None
+
+    def symmetric(self, name, shape, dtype):
+        local = torch.zeros(shape, dtype=dtype, device=self.device)
+        torch.cuda.synchronize()
+        self._keep.append(local)
+        addresses = tuple(self.board.meet(self.rank, local.data_ptr()))
+        return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
+
+    def launch(self, kernel, programs, args, constants, warps, stages):
+        with self.board.compiling:  # the first rank compiles, the others find the result
+            super().launch(kernel, programs, args, constants, warps, stages)
+
+    def vote(self, value):
+        return self.board.meet(self.rank, value)
+
+    def gather(self, tensor):
+        torch.cuda.current_stream().synchronize()
+        every = torch.stack(self.board.meet(self.rank, tensor.contiguous()))
+        torch.cuda.current_stream().synchronize()
+        self.board.meet(self.rank, None)
+        return every
+
+    def total(self, tensor):
+        return self.gather(tensor).float().sum(0).to(tensor.dtype)
+
+    def synchronize(self):
+        torch.cuda.current_stream().synchronize()
+
+
+def run_ranks(world: int, sms: int, body) -> list:
+    """`body(machine)` on one thread and one stream for each rank; results in rank order. The first exception is raised."""
+    board = Board(world)
+    results: list = [None] * world
+    errors: list = []
+
+    def target(rank: int) -> None:
+        try:
+            torch.cuda.set_device(0)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                results[rank] = body(LocalMachine(board, rank, sms))
+                torch.cuda.current_stream().synchronize()
+        except BaseException as error:
+            errors.append(error)
+            board.barrier.abort()
+
+    threads = [threading.Thread(target=target, args=(r,)) for r in range(world)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise next((e for e in errors if not isinstance(e, threading.BrokenBarrierError)), errors[0])
+    return results

@@ -1,0 +1,38 @@
+"""Modules that were built elsewhere (`chunkdsl build SPEC -o build`), imported from a folder; no chunkdsl.lower needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import torch
+
+FOLDER = Path(os.environ.get("CHUNKDSL_GPU_BUILD", "build"))
+
+
+def load(stem: str):
+    """(class of the module, its op names)."""
+    path = FOLDER / f"{stem}.py"
+    spec = importlib.util.spec_from_file_location(f"built_{stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return next(
+        v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__ and getattr(v, "OPS", None)
+    )
+
+
+def inputs(operation, dims: dict[str, int], rank: int, world: int, seed: int) -> list[torch.Tensor]:
+    """Random local shards of one rank: normal numbers, different on each rank where the tensor is sharded."""
+    made = []
+    for i, (dtype, shape) in enumerate(operation.PARAMETERS.values()):
+        sharded = any(s for _, s in shape)
+        generator = torch.Generator(device="cuda").manual_seed(1000 * seed + 10 * i + (rank + 1 if sharded else 0))
+        local = operation.local_shape(shape, dims)
+        scale = 1.0 if len(shape) == 1 else shape_scale(local)
+        made.append((torch.randn(local, generator=generator, device="cuda") * scale).to(dtype))
+    return made
+
+
+def shape_scale(shape) -> float:
+    return 1.0 if shape[-1] == 0 else shape[-1] ** -0.25
