@@ -3,11 +3,14 @@
 import functools
 import itertools
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from chunkdsl.check.explain import list_rules
+from chunkdsl.cli import parser
+from chunkdsl.commands import NAMES
 from chunkdsl.diagnostics import Report
 from chunkdsl.lower import placements
 from chunkdsl.lower.placements import Clash
@@ -68,6 +71,20 @@ def test_ci_runs_the_command_of_the_readme():
     pattern = re.search(r'grep -m 1 -E "([^"]+)" README.md', script)[1]
     assert [line for line in README.splitlines() if re.search(pattern, line)] == [readme_command("pytest")]
     assert re.search(r'^eval "\$command"[^|;&]*\Z', script, re.MULTILINE), "pytest must be the last thing that runs"
+
+
+def test_commands_in_the_documents_are_commands():
+    found = set()
+    for name in DOCUMENTS:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        found.update(re.findall(r"`(chunkdsl [a-z][^`\n]*)`|(?:^|&& )(chunkdsl [a-z].*)$", text, re.MULTILINE))
+    commands = sorted({a or b for a, b in found})
+    assert len(commands) > 5
+    for words in map(shlex.split, commands):
+        if len(words) > 2:
+            parser().parse_args(words[1:])
+        else:
+            assert words[1] in NAMES, words
 
 
 def test_files_that_the_commands_name_exist():
