@@ -18,7 +18,7 @@ class Severity(Enum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Label:
     """A second place and what is there (the declaration, the other end of a race)."""
 
@@ -26,7 +26,7 @@ class Label:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Edit:
     """Replace `span` by `text`."""
 
@@ -34,7 +34,7 @@ class Edit:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fix:
     """A mend. `safe` ones keep the meaning; the others are suggestions for a person."""
 
@@ -43,7 +43,7 @@ class Fix:
     safe: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Diagnostic:
     """One finding. `code` and `name` are those of a rule in `check/registry.py`; `span` None means the whole file."""
 

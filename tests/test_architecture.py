@@ -13,6 +13,7 @@ PACKAGE = ROOT / "chunkdsl"
 # A module imports only from its own entry and from those above it. `check` stands for the modules of rules in it, which
 # the passes below call; what proves plans comes after them. Imports for type annotations alone do not count.
 ORDER = (
+    "record",
     "source",
     "diagnostics",
     "resources",

@@ -17,7 +17,7 @@ from chunkdsl.diagnostics import Diagnostic, Fix, Label, Severity
 from chunkdsl.source import Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """What a rule function returns: a diagnostic without the parts that its rule fixes."""
 
@@ -29,7 +29,7 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     code: str
     name: str

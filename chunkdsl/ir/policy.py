@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, fields
 from chunkdsl.source import Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChunkBytes:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChunkRows:
     """`count along dim`."""
 
@@ -20,7 +20,7 @@ class ChunkRows:
     dim: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChunkCount:
     """`count per shard`."""
 
@@ -30,7 +30,7 @@ class ChunkCount:
 ChunkSize = ChunkBytes | ChunkRows | ChunkCount
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """`own_sms(n)`: n communication programs in the launch; `co_located`: inside the compute programs (programs = 0)."""
 
@@ -38,7 +38,7 @@ class Place:
     programs: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FuseFrom:
     """Gate: the fused path runs when the global size of `dim` is at least `count`. `always` is 0, `never` is None."""
 
@@ -46,7 +46,7 @@ class FuseFrom:
     dim: str | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Policy:
     """Values of language.md's policy table. `spans` maps each key that the spec wrote to its place."""
 

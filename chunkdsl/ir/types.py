@@ -33,7 +33,7 @@ class DType(Enum):
 # ---- sizes: an int once every dim in it is fixed, else an expression over run-time dims
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DimRef:
     """A run-time dim (declared with a range)."""
 
@@ -43,7 +43,7 @@ class DimRef:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeOp:
     """`+ - * / mod` over sizes; `/` divides exactly or rounds up, as `cdiv` does. Constants are folded by `lower`."""
 
@@ -86,7 +86,7 @@ def dims_in(size: SymSize) -> frozenset[str]:
     return dims_in(size.left) | dims_in(size.right)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DimRange:
     """Declared range of a run-time dim; every value is low + a multiple of step, or a multiple of step (language.md)."""
 
@@ -103,14 +103,14 @@ class DimRange:
 # ---- mesh and placements
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MeshAxis:
     name: str
     size: int
     link: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mesh:
     axes: tuple[MeshAxis, ...]
 
@@ -122,13 +122,13 @@ class Mesh:
         raise KeyError(name)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Replicate:
     def __str__(self) -> str:
         return "Replicate"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shard:
     """Contiguous, ceil-divided along `dim`, as DTensor's."""
 
@@ -138,7 +138,7 @@ class Shard:
         return f"Shard({self.dim})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Partial:
     """Each rank of the axis holds an addend of the sum."""
 
@@ -149,7 +149,7 @@ class Partial:
 Placement = Replicate | Shard | Partial
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorType:
     """Global shape (elements), dtype, and one placement for each mesh axis."""
 

@@ -1,4 +1,4 @@
-"""What `auto` becomes, by fixed rules, and which transports are legal. No cost model here: a rule is a line and a reason."""
+"""What `auto` becomes, by fixed rules, and which transports are legal. No cost model: a rule is a line and a reason."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Choices:
         self._legal("all_gather", GATHER_LEGAL, via, route, side, place)
         if place and place.kind == "co_located" and order != "arrival":
             # The proof finds the deadlock: a program would wait for a chunk that a later ticket carries.
-            self._refuse_transport("all_gather", f"place = co_located, order = {order}", "tickets follow arrival", "order")
+            transport = f"place = co_located, order = {order}"
+            self._refuse_transport("all_gather", transport, "tickets follow arrival", "order")
         return dict(route=route, via=via, side=side, place=place, order=order)
 
     def reduce(self, algorithm: str | None) -> dict:
@@ -111,7 +112,7 @@ class Choices:
             why = "a copy engine runs beside the multiprocessors" if via == "copy_engine" else "it needs a place"
             return self._refuse_transport(kind, f"via = {via}, place", why, "place")
         if side not in sides or (route == "ring" and side == "pull"):
-            why = "only stores carry a descriptor to a peer" if side in ("push", "pull") and route != "ring" else "a ring forwards"
+            why = "a ring forwards" if route == "ring" else "only stores carry a descriptor to a peer"
             return self._refuse_transport(kind, f"route = {route}, via = {via}, side = {side}", why, "side")
 
     def _refuse_transport(self, kind: str, transport: str, why: str, key: str = "via") -> None:

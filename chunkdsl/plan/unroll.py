@@ -97,6 +97,10 @@ class Unroller:
         for n in self.op.launches:
             if n.destination.kind == "local" and n.destination.buffer not in self.kinds:
                 needs += self._final(n, rank, call, dims)
+        written = {n.destination.buffer for n in self.op.launches}
+        for r in self.op.results:
+            if r.name not in written:  # nothing makes it: coverage says so
+                needs.append(Access(Act.NEED, Region(r.name, rank, call, 0, 1, 0, 1), None, r.name))
         self._main(rank, call, "end", self.op.line, "call ends", accesses=tuple(needs))
 
     def _final(self, n: Launch, rank: int, call: int, dims) -> list[Access]:
@@ -127,7 +131,7 @@ class Unroller:
         s = n.staging
         height = g.height(rank)
         slot = (call + 1) % self.op.slots
-        region = Region(s.buffer, rank, slot, rank * g.stride, rank * g.stride + height, 0, self._width(s.buffer))
+        region = Region(s.buffer, rank, slot, rank * g.stride, rank * g.stride + height, 0, self._width(s.buffer, call))
         reads = []
         if s.source in self.kinds:
             reads = self._reads_local(s.source, rank, call, 0, height)
@@ -160,7 +164,7 @@ class Unroller:
     def _gather_move(self, n, m, g, rank, call, step, peer, lane, begin) -> list[int]:
         content = Walk.DOWN.at(rank, step, self.world) if m.ring else rank if m.side == "push" else peer
         reader, holder = (rank, peer) if m.side == "pull" else (peer, rank)
-        slot, width, made = (call + 1) % self.op.slots, self._width(m.buffer), []
+        slot, width, made = (call + 1) % self.op.slots, self._width(m.buffer, call), []
         size = g.chunk(n.chunk)
         for c in range(g.chunks(n.chunk)):
             first, end = c * size, min((c + 1) * size, g.height(content))
@@ -185,7 +189,7 @@ class Unroller:
 
     def _scatter_move(self, n, m, g, rank, call, step, peer, lane, begin) -> list[int]:
         owner = Walk.DOWN_OWN.at(rank, step, self.world) if m.ring else peer
-        slot, width, made = (call + 1) % self.op.slots, self._width(m.buffer), []
+        slot, width, made = (call + 1) % self.op.slots, self._width(m.buffer, call), []
         size = g.chunk(n.out_chunk)
         group = owner if m.ring else rank
         for c in range(g.chunks(n.out_chunk)):
@@ -267,7 +271,7 @@ class Unroller:
             if o.source not in self.kinds or o.role not in ("a", "full"):
                 continue
             if self.kinds[o.source].kind == "symmetric":
-                region = Region(o.source, rank, slot, owner * g.stride + first, owner * g.stride + live, 0, self._width(o.source))
+                region = Region(o.source, rank, slot, owner * g.stride + first, owner * g.stride + live, 0, self._width(o.source, call))
                 what, mask = self._gathered_content(o.source)
                 found.append(Access(Act.NEED, region, None, what, mask, origin))
             else:
@@ -368,9 +372,10 @@ class Unroller:
     def _pieces(self, n: Launch, m: Moves, size: int, g: Geometry) -> int:
         return 1 if m.via == "copy_engine" else -(-min(size, g.shard) // n.tiling.piece_rows)
 
-    def _width(self, buffer: str) -> int:
+    def _width(self, buffer: str, call: int | None = None) -> int:
+        """Columns of a buffer in a call; without one, of the allocation."""
         b = self.kinds[buffer]
-        size = evaluate(b.cols.size, self.bounds)
+        size = evaluate(b.cols.size, self.bounds if call is None else self.calls[call])
         return -(-size // self.world) if b.cols.sharded else size
 
     def _buffers(self):

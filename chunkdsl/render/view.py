@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chunkdsl.ir.policy import ChunkCount
-from chunkdsl.ir.types import DimRef, SymSize
+from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
 
 

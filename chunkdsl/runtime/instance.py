@@ -60,6 +60,6 @@ class Instance:
         finally:
             for name in self.OPS:
                 operation = getattr(self, name)
-                operation.why_not = f"{self.NAME} is closed"
+                operation.forget(f"{self.NAME} is closed")
         self.machine.barrier()
         self.machine.release()

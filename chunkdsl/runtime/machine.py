@@ -114,9 +114,10 @@ class Machine:
             torch.cuda.nvtx.range_pop()
 
     def release(self):
-        """Forget all symmetric memory and lanes."""
+        """Forget all symmetric memory, lanes and the process group."""
         self._keep.clear()
         self._lanes.clear()
+        self.group = None
 
     def synchronize(self):
         """Block the host until the device is idle."""

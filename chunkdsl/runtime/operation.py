@@ -12,6 +12,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
+from chunkdsl.runtime.machine import Symmetric
 
 
 def cdiv(a, b):
@@ -49,6 +50,7 @@ class Operation:
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
     MATRICES, GATHERED, STAGE_BLOCK, SLOTS, CLOSING, PAD, GATE, FALLBACK = (), {}, (32, 256), 1, False, 1, ("", 0), "nccl"
     HOST_WORD = False
+    closed_because = ""
 
     def __init__(self, module):
         self.module, self.machine = module, module.machine
@@ -93,6 +95,8 @@ class Operation:
 
     def fallback(self, *tensors, **given):
         """The process group's collectives and the library's GEMM."""
+        if self.closed_because:
+            raise RuntimeError(f"{self.NAME}: {self.closed_because}")
         tensors, dims = self.bind(tensors, given, strict=False)
         values = self.plain(dims, *tensors)
         return values[0] if len(values) == 1 else tuple(values)
@@ -171,8 +175,10 @@ class Operation:
     def _alignment(self, bounds):
         """Why some rank's matrix has rows that are not a multiple of 16 bytes, or None. The same on every rank."""
         for name, (dtype, shape) in self.PARAMETERS.items():
+            if name not in self.MATRICES:
+                continue
             size, sharded = shape[-1]
-            if name not in self.MATRICES or isinstance(size, str) or callable(size):
+            if isinstance(size, str) or callable(size):
                 continue
             for rank in range(self.world):
                 n = shard_rows(size, self.world, rank) if sharded else size
@@ -289,8 +295,17 @@ class Operation:
         shared = dict(W=self.world, NVIDIA=not self.machine.target.startswith("gfx"))
         self.machine.launch(close_call, 1, args, shared, 1, 1)
 
+    def forget(self, reason):
+        """Drop all memory; later calls say `reason`."""
+        for name, value in list(vars(self).items()):
+            if isinstance(value, (torch.Tensor, Symmetric)):
+                setattr(self, name, None)
+        self.closed_because = reason
+
     def check(self):
         """RuntimeError if a wait has run out on this rank or a peer; says where."""
+        if self.closed_because:
+            raise RuntimeError(f"{self.NAME}: {self.closed_because}")
         if self.why_not is None and int(self.record[0]) != 0:
             kind, site, item, epoch = self.record[:4].tolist()
             where = "a peer of this rank timed out" if kind == 2 else f"{self.SITES[site]}, word {item}, call {epoch}"

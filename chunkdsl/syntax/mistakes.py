@@ -64,7 +64,7 @@ _FOREIGN = {  # text -> what the language has instead, and the text to put in it
 }
 
 
-@dataclass(frozen=True)
+@record
 class Failure:
     """Where the parse of one item stopped. Offsets count from the item's start; `base` is its place in the source."""
 

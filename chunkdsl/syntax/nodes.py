@@ -5,17 +5,16 @@ Names and shapes only; nothing here is resolved or checked. Every node has the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from chunkdsl.record import record
 from chunkdsl.source import Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Node:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Name(Node):
     text: str
 
@@ -23,24 +22,24 @@ class Name(Node):
 # ---- integer expressions: sizes, ranks, grids
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeInt(Node):
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeName(Node):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeBinary(Node):
     op: str  # + - * / mod
     left: Size
     right: Size
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeCall(Node):
     function: Name
     args: tuple[Size, ...]
@@ -51,62 +50,62 @@ Size = SizeInt | SizeName | SizeBinary | SizeCall
 # ---- declarations
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Version(Node):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Axis(Node):
     name: Name
     size: int
     link: Name | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mesh(Node):
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bounds(Node):
     low: int
     high: int
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dim(Node):
     name: Name
     value: Bounds | Size
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Axes(Node):
     names: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout(Node):
     kind: Name  # zigzag, cyclic, ragged
     axes: Axes
     argument: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TypeDim(Node):
     size: Size
     place: Axes | Layout | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TypeExpr(Node):
     dtype: Name
     dims: tuple[TypeDim, ...]
     partial: Axes | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tensor(Node):
     name: Name
     type: TypeExpr
@@ -115,7 +114,7 @@ class Tensor(Node):
 # ---- policies
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Choice(Node):
     """`swizzle`, `own_sms(16)`, `hierarchical(ring, direct)`."""
 
@@ -123,27 +122,27 @@ class Choice(Node):
     args: tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bytes(Node):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tile(Node):
     dims: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Number(Node):
     value: int | float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Text(Node):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rows(Node):
     """`512 along M`."""
 
@@ -151,7 +150,7 @@ class Rows(Node):
     dim: Name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Count(Node):
     """`8 per shard`."""
 
@@ -162,13 +161,13 @@ class Count(Node):
 PolicyValue = Choice | Bytes | Tile | Number | Text | Rows | Count
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pair(Node):
     key: Name
     value: PolicyValue
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PolicyUse(Node):
     """`with base { pairs }`; either part may be missing."""
 
@@ -176,7 +175,7 @@ class PolicyUse(Node):
     pairs: tuple[Pair, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Policy(Node):
     name: Name
     pairs: tuple[Pair, ...]
@@ -185,41 +184,41 @@ class Policy(Node):
 # ---- tensor expressions
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ref(Node):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Literal(Node):
     value: int | float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Binary(Node):
     op: str  # + - * / @
     left: Expr
     right: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Negate(Node):
     operand: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attr(Node):
     base: Expr
     name: Name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pick(Node):
     base: Expr
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MoveArg(Node):
     """`M -> K`."""
 
@@ -227,19 +226,19 @@ class MoveArg(Node):
     target: Name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeywordArg(Node):
     name: Name
     value: Expr | Axes | Text
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call(Node):
     function: Name
     args: tuple[Expr | MoveArg | KeywordArg, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group(Node):
     """A parenthesis, with the policy that closes it if there is one."""
 
@@ -252,20 +251,20 @@ Expr = Ref | Literal | Binary | Negate | Attr | Pick | Call | Group
 # ---- ops
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Param(Node):
     name: Name
     inout: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Statement(Node):
     targets: tuple[Name, ...]
     value: Expr
     policy: PolicyUse | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Op(Node):
     name: Name
     params: tuple[Param, ...]
@@ -276,14 +275,14 @@ class Op(Node):
 # ---- items that later issues build: parsed whole, refused by one diagnostic
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Region(Node):
     base: Name
     index: tuple[Size, ...]
     part: tuple[Size, Size] | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transfer(Node):
     """`send`/`fetch`: `peer` has one size for each mesh axis it names."""
 
@@ -295,34 +294,34 @@ class Transfer(Node):
     policy: PolicyUse | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Let(Node):
     name: Name
     value: Size
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loop(Node):
     name: Name
     bounds: tuple[Size, ...]
     body: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Condition(Node):
     op: str
     left: Size
     right: Size
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Branch(Node):
     condition: Condition
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LaneBlock(Node):
     number: Size
     body: tuple[Step, ...]
@@ -331,7 +330,7 @@ class LaneBlock(Node):
 Step = Transfer | Let | Loop | Branch | LaneBlock
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan(Node):
     name: Name
     tensor: Name
@@ -340,7 +339,7 @@ class Plan(Node):
     body: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorArg(Node):
     name: Name
     pointer: Name
@@ -349,7 +348,7 @@ class TensorArg(Node):
     partial: Axes | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScalarArg(Node):
     """`arg stride_am = A.stride(0)`: `attribute` is (tensor, method, index)."""
 
@@ -358,12 +357,12 @@ class ScalarArg(Node):
     attribute: tuple[str, str, int] | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Grid(Node):
     sizes: tuple[Size, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Const(Node):
     values: tuple[tuple[Name, int | float | bool | str], ...]
 
@@ -371,7 +370,7 @@ class Const(Node):
 Binding = TensorArg | ScalarArg | Grid | Const
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kernel(Node):
     name: Name
     params: tuple[Name, ...]
@@ -381,7 +380,7 @@ class Kernel(Node):
     bindings: tuple[Binding, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UsePlan(Node):
     path: Text
     name: Name
@@ -389,7 +388,7 @@ class UsePlan(Node):
     axes: Axes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gradient(Node):
     op: Name
     results: tuple[Name, ...]
@@ -400,6 +399,6 @@ class Gradient(Node):
 Item = Version | Mesh | Dim | Tensor | Policy | Op | Plan | Kernel | UsePlan | Gradient
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class File(Node):
     items: tuple[Item, ...]

@@ -1,0 +1,101 @@
+"""The pointwise tree of a statement as instructions in f32, and the tile that it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chunkdsl.check.resources import accumulator_too_large, shared_memory_too_large
+from chunkdsl.diagnostics import Report
+from chunkdsl.ir.graph import Op, Program, Value
+from chunkdsl.lower.choices import default_tile, rows_tiling
+from chunkdsl.lower.facts import POINTWISE, Facts, Refused
+from chunkdsl.plan.limits import ACCUMULATOR_REGISTERS, SHARED_BYTES, stages_for
+from chunkdsl.plan.routes import GATHER_ARRIVAL, GIVEN, LOCAL_FIRST, SCATTER_ORDER, Walk
+from chunkdsl.plan.schedule import Choice, Instruction, Operand, Tiling
+
+
+class Epilogue(Facts):
+    def __init__(self, op: Op, program: Program, report: Report) -> None:
+        super().__init__(op, program, report)
+        self.gathers: dict[Value, tuple] = {}
+
+    def _walk(self, settled, scatter) -> Walk:
+        if settled:
+            info = settled[2]
+            if info["order"] == "arrival":
+                return GATHER_ARRIVAL[info["route"], info["side"]]
+        elif scatter:
+            info = scatter[0]
+            if info["order"] == "arrival":
+                return SCATTER_ORDER[info["route"]]
+        else:
+            return Walk.UP
+        return LOCAL_FIRST if info["order"] == "local_first" else GIVEN
+
+    def _tiling(self, products: list[Value], value: Value) -> Tiling:
+        if not products:
+            return rows_tiling(0)
+        policy, dtype = products[0].policy, products[0].args[0].type.dtype
+        span = policy.spans.get("tile", products[0].span)
+        n = len(products)
+        tile = policy.tile
+        if tile is None:
+            tile = default_tile(dtype.value, n)
+            shown = "x".join(map(str, tile))
+            self.choices.append(Choice(f"{self.op.name}: product", "tile", shown, "fills the register file"))
+        bm, bn, bk = tile
+        text = f"{bm}x{bn}x{bk}"
+        if bm * bn * n > ACCUMULATOR_REGISTERS:
+            self.report.add(accumulator_too_large(text, n, span))
+            raise Refused
+        stage_bytes = (bm + n * bn) * bk * dtype.bytes
+        if not any(stages_for(t, stage_bytes, 1) for t in SHARED_BYTES if t != "gfx942"):
+            self.report.add(shared_memory_too_large(text, stage_bytes, SHARED_BYTES["sm_90"], "sm_90", span))
+            raise Refused
+        stages = policy.stages or 4
+        warps = policy.warps or (8 if bm * bn * n >= 128 * 128 else 4)
+        return Tiling(bm, bn, bk, warps, stages, 32, 256)
+
+    def _epilogue(self, value: Value, made: dict, operands: dict[Value, Operand], steps: list) -> str | int | float:
+        """Instructions for a pointwise tree. `made` maps leaves and shared nodes to their targets."""
+        if value in made:
+            return made[value]
+        if value.kind == "const":
+            return value.attrs["number"]
+        target = f"t{len(made) + len(steps)}"
+        if value in self.places or value in operands:
+            if value not in operands:
+                operands[value] = self._pointwise_operand(value)
+            op = operands[value]
+            if op.role == "a":  # a gathered value used element by element
+                operands[value] = op = replace(op, name=f"{op.name}_full", role="full")
+            steps.append(Instruction(target, "load", (op.name,)))
+        elif value.kind == "swiglu":
+            gate, up = (self._epilogue(a, made, operands, steps) for a in value.args)
+            target = f"t{len(made) + len(steps)}"
+            steps.append(Instruction(target, "silu", (gate,)))
+            steps.append(Instruction(f"{target}m", "mul", (target, up)))
+            target = f"{target}m"
+        elif value.kind in POINTWISE:
+            args = tuple(self._epilogue(a, made, operands, steps) for a in value.args)
+            target = f"t{len(made) + len(steps)}"
+            if value.kind == "cast":
+                steps.append(Instruction(target, "round", (args[0], value.type.dtype.value)))
+            else:
+                steps.append(Instruction(target, value.kind, args))
+        else:
+            self._refuse(f"{value.kind} inside a pointwise expression", "bind it to a name first", value.span)
+        made[value] = target
+        return target
+
+    def _pointwise_operand(self, value: Value) -> Operand:
+        source, layout = self.places[value]
+        shape = value.type.shape
+        if value.type.rank > 2:
+            self._refuse("a pointwise operand of more than two dimensions", "reshape it to a matrix", value.span)
+        if not shape:
+            role = "scalar"
+        else:
+            role = "row" if len(shape) == 1 or shape[0] == 1 else "column" if shape[1] == 1 else "full"
+        arrived = self.gathers[value][0].arrived if value in self.gathers else None
+        return Operand(f"{source}_{role}", role, self._dtype(value), source, layout, arrived=arrived)

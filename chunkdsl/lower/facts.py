@@ -1,0 +1,89 @@
+"""What fusing an op keeps asking of its values, and the lists that it fills."""
+
+from __future__ import annotations
+
+from chunkdsl.check.targets import dtype_not_built, pattern_not_built
+from chunkdsl.diagnostics import Report
+from chunkdsl.ir.graph import Op, Program, Value
+from chunkdsl.ir.types import Shard, SymSize, evaluate
+from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
+
+POINTWISE = frozenset("add sub mul div neg gelu relu silu tanh swiglu cast const".split())
+REDUCTIONS = ("reduce_scatter", "all_reduce")
+
+
+class Refused(Exception):
+    """The op cannot be scheduled; the report says why."""
+
+
+class Facts:
+    """One op under construction. `places` says where a value lies: (source, layout of its rows)."""
+
+    def __init__(self, op: Op, program: Program, report: Report) -> None:
+        self.op, self.program, self.report = op, program, report
+        self.world = program.mesh.axes[0].size if program.mesh.axes else 1
+        self.highs = {r.name: r.high for r in program.ranges.values()}
+        self.target = ""  # of the statement at hand
+        self.places: dict[Value, tuple[str, str]] = {}
+        self.names: dict[Value, str] = {}
+        self.buffers: list[Buffer] = []
+        self.flags: list[Flags] = []
+        self.counters: list[Flags] = []
+        self.launches: list[Launch] = []
+        self.choices: list[Choice] = []
+        self.slots: list[int] = []
+        self.carried: set[str] = set()
+
+    def _layout(self, value: Value) -> str:
+        return "own" if self._sharded_rows(value) else "plain"
+
+    def _sharded_rows(self, value: Value) -> bool:
+        return value.type.rank > 0 and isinstance(value.type.placements[0], Shard) and value.type.placements[0].dim == 0
+
+    def _extents(self, value: Value) -> tuple[Extent, ...]:
+        p = value.type.placements[0] if value.type.placements else None
+        return tuple(Extent(s, isinstance(p, Shard) and p.dim == i) for i, s in enumerate(value.type.shape))
+
+    def _rows(self, value: Value) -> SymSize:
+        if value.type.rank != 2:
+            self._refuse("a value that is not a matrix", "reshape it before the call", value.span)
+        return value.type.shape[0]
+
+    def _cols(self, value: Value) -> Extent:
+        return self._extents(value)[-1]
+
+    def _high(self, extent: Extent) -> int:
+        size = evaluate(extent.size, self.highs)
+        return -(-size // self.world) if extent.sharded else size
+
+    def _dtype(self, value: Value) -> str:
+        if value.type.dtype.value not in ("bf16", "f16", "f32"):
+            self.report.add(dtype_not_built(value.type.dtype.value, value.span))
+            raise Refused
+        return value.type.dtype.value
+
+    def _line(self, span) -> int:
+        return self.program.source.line_of(span.start)
+
+    def _refuse(self, what: str, instead: str, span) -> None:
+        self.report.add(pattern_not_built(what, instead, span))
+        raise Refused
+
+    def _leaves(self, value: Value, found: dict[Value, None]) -> dict[Value, None]:
+        if value in self.places and value not in self.gathers:
+            pass
+        elif value.kind in POINTWISE:
+            for a in value.args:
+                self._leaves(a, found)
+        else:
+            found.setdefault(value)
+        return found
+
+    def _reduction(self, value: Value) -> Value | None:
+        found = [v for v in self._leaves(value, {}) if v.kind in REDUCTIONS]
+        if len(found) > 1:
+            self._refuse("two reductions in one statement", "give each a statement of its own", found[1].span)
+        if found and len(self._leaves(value, {})) > 1:
+            other = next(v for v in self._leaves(value, {}) if v is not found[0])
+            self._refuse("a reduction beside a product or a gather in one statement", "bind one to a name", other.span)
+        return found[0] if found else None

@@ -1,0 +1,185 @@
+"""The communication of an op: buffers, flags, counters, staging and moves of its gathers and reductions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chunkdsl.check.resources import too_many_flags, too_many_programs
+from chunkdsl.ir.graph import Value
+from chunkdsl.ir.policy import ChunkCount
+from chunkdsl.ir.types import SymSize, evaluate
+from chunkdsl.lower.choices import Choices, rows_tiling
+from chunkdsl.lower.epilogue import Epilogue
+from chunkdsl.lower.facts import Refused
+from chunkdsl.plan.limits import FLAG_WORDS, MULTIPROCESSORS
+from chunkdsl.plan.routes import GATHER_PEERS, SCATTER_ORDER, Walk
+from chunkdsl.plan.schedule import Buffer, Destination, Flags, Instruction, Moves, Operand, Staging, Sum
+
+
+class Transports(Epilogue):
+    def _gather(self, value: Value, name: str):
+        """Operand that reads the gathered value, and (moves, staging, settled policy)."""
+        if value in self.gathers:
+            return self.gathers[value]
+        if int(value.attrs["dim"]) != 0 or value.type.rank != 2:
+            self._refuse("gathering along a dimension that is not the rows of a matrix", "gather rows", value.span)
+        twin = next((g for g in self.gathers if g.args[0] is value.args[0]), None)
+        if twin is not None:
+            if twin.policy != value.policy:
+                what = "two gathers of one tensor with different policies"
+                self._refuse(what, "bind one gather to a name and use the name", value.span)
+            self.gathers[value], self.places[value] = self.gathers[twin], self.places[twin]
+            self.names[value] = self.names[twin]
+            return self.gathers[value]
+        source, _ = self._place(value.args[0], f"{name}_shard")
+        name = f"{self.op.name}_{source}_gathered" if not source.startswith(self.op.name) else f"{source}_gathered"
+        dtype, cols, rows = self._dtype(value), self._cols(value), self._rows(value)
+        settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices)
+        info = settle.gather()
+        row_bytes = self._high(cols) * value.type.dtype.bytes
+        info["chunk"] = settle.chunk_rows(row_bytes)
+        copies = settle.buffers(row_bytes * evaluate(rows, self.highs), info["via"] == "copy_engine")
+        self._settled(settle, info)
+        self.slots.append(copies)
+        self._words(info["chunk"], rows, f"all_gather({source})", value)
+        pull = info["side"] == "pull"
+        self.buffers.append(Buffer(name, "symmetric", dtype, "world", rows, cols))
+        self.flags.append(Flags(f"{name}_arrived", "symmetric", "chunk", rows, info["chunk"]))
+        if pull:
+            self.flags.append(Flags(f"{name}_ready", "symmetric", "rank", rows))
+        if info["via"] != "copy_engine":
+            self.counters.append(Flags(f"{name}_pieces", "local", "chunk", rows, info["chunk"]))
+        line = self._line(value.span)
+        moves = Moves(
+            name=f"{name}_move",
+            kind="gather",
+            via=info["via"],
+            side=info["side"],
+            walk=GATHER_PEERS[info["route"]],
+            programs=info["place"].programs if info["place"] else 0,
+            source=name,
+            buffer=name,
+            dtype=dtype,
+            cols=cols,
+            arrived=f"{name}_arrived",
+            ready=f"{name}_ready" if pull else None,
+            counters=f"{name}_pieces",
+            line=line,
+        )
+        staging = Staging(
+            f"{name}_stage", source, name, dtype, cols, rows, moves.ready, pull and info["via"] == "copy_engine", line
+        )
+        operand = Operand(name, "a", dtype, name, "padded", arrived=moves.arrived)
+        self.gathers[value] = (operand, (moves, staging, info))
+        self.places[value] = (name, "padded")
+        self.names[value] = name
+        return self.gathers[value]
+
+    def _reduced(self, value: Value, reduction: Value, name: str, destination: Destination) -> None:
+        scatter = reduction.kind == "reduce_scatter"
+        if (scatter and int(reduction.attrs["dim"]) != 0) or reduction.type.rank != 2:
+            self._refuse("a reduction over columns or of a tensor that is not a matrix", "scatter rows", reduction.span)
+        source = reduction.args[0]
+        settle = Choices(reduction, f"{self.op.name}: {reduction.kind}", self.report, self.choices)
+        algorithm = None
+        if not scatter:
+            algorithm = settle.pick("algorithm", "two_shot", "each byte travels twice, not W times")
+        info = settle.reduce(algorithm)
+        wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
+        one_shot = algorithm == "one_shot"
+        rows, cols = self._rows(source), self._cols(source)
+        row_bytes = self._high(cols) * (4 if wire == "f32" else 2)
+        chunk = settle.chunk_rows(row_bytes)
+        copies = settle.buffers(row_bytes * evaluate(rows, self.highs), False)
+        self._settled(settle, info)
+        self.slots.append(copies)
+        self._words(chunk, rows, reduction.kind, reduction)
+        sent, moves, parts_source = self._partials(name, wire, rows, cols, chunk, info, one_shot, reduction)
+        self._tiles(
+            source, f"{name}_partial", sent,
+            space="whole" if one_shot else "all", scatter=(info, chunk, moves),
+        )  # fmt: skip
+        self.launches[-1] = replace(self.launches[-1], rows=rows)
+        parts = Operand(parts_source, "parts", wire, parts_source, "padded", arrived=sent.arrived)
+        ring = info["route"] == "ring"
+        sums = Sum("total", parts, ring, info["side"], wire)
+        final, out_chunk = destination, None
+        if not scatter and not one_shot:
+            total = f"{name}_total"
+            self.buffers.append(Buffer(total, "symmetric", value.type.dtype.value, "world", rows, cols))
+            self.flags.append(Flags(f"{total}_arrived", "symmetric", "chunk", rows, chunk))
+            self.counters.append(Flags(f"{total}_tiles", "local", "chunk", rows, chunk))
+            dtype, arrived = value.type.dtype.value, f"{total}_arrived"
+            final = Destination("broadcast", total, dtype, "padded", arrived, counters=f"{total}_tiles")
+            out_chunk = chunk
+        operands: dict[Value, Operand] = {}
+        steps: list[Instruction] = []
+        result = self._epilogue(value, {reduction: "total"}, operands, steps)
+        space = "whole" if one_shot else "own"
+        walk = Walk.UP
+        self._launch(
+            f"{name}_sum", value, space, walk, chunk, sent.arrived, rows_tiling(0), None, (), None, sums,
+            operands, steps, result, final, out_chunk, (), None,
+        )  # fmt: skip
+        if final is not destination:
+            total = Operand(final.buffer, "full", final.dtype, final.buffer, "padded", arrived=final.arrived)
+            self._launch(
+                f"{name}_out", value, "all", Walk.UP, chunk, final.arrived, rows_tiling(0), None, (), None, None,
+                {value: total}, [Instruction("t0", "load", (total.name,))], "t0", destination, None, (), None,
+            )  # fmt: skip
+
+    def _partials(self, name, wire, rows, cols, chunk, info, one_shot, reduction):
+        """Destination of the partial sums, the moves that carry them on if any, and where the sum reads them."""
+        stage, arrived = f"{name}_stage", f"{name}_arrived"
+        ring, pull = info["route"] == "ring", info["side"] == "pull"
+        own_sms = info["place"].kind == "own_sms"
+        groups = "world_whole" if one_shot and not pull else "whole" if one_shot else "world"
+        self.buffers.append(Buffer(stage, "symmetric", wire, groups, rows, cols))
+        self.flags.append(Flags(arrived, "symmetric", "chunk", rows, chunk, one_shot))
+        self.counters.append(Flags(f"{name}_tiles", "local", "chunk", rows, chunk, one_shot))
+        if pull:
+            sent = Destination("publish", stage, wire, "padded", arrived, counters=f"{name}_tiles", everyone=one_shot)
+            return sent, None, stage
+        if not (own_sms or ring):
+            tiles, via = f"{name}_tiles", info["via"]
+            sent = Destination("push", stage, wire, "padded", arrived, counters=tiles, via=via, everyone=one_shot)
+            return sent, None, stage
+        partial, done = f"{name}_partials", f"{name}_done"
+        self.buffers.append(Buffer(partial, "local", wire, "world", rows, cols))
+        self.flags.append(Flags(done, "local", "chunk", rows, chunk))
+        self.counters.append(Flags(f"{name}_pieces", "local", "chunk", rows, chunk))
+        sent = Destination(
+            "hand_over", partial, wire, "padded", arrived, done, None if ring else stage, f"{name}_tiles"
+        )
+        moves = Moves(
+            name=f"{name}_move",
+            kind="scatter",
+            via=info["via"],
+            side="push",
+            walk=None if ring else SCATTER_ORDER[info["route"]],
+            programs=info["place"].programs,
+            source=partial,
+            buffer=stage,
+            dtype=wire,
+            cols=cols,
+            arrived=arrived,
+            done=done,
+            counters=f"{name}_pieces",
+            wire=wire,
+            line=self._line(reduction.span),
+        )
+        return sent, moves, stage
+
+    def _words(self, chunk, rows: SymSize, what: str, value: Value) -> None:
+        shard = -(-evaluate(rows, self.highs) // self.world)
+        per = chunk.count if isinstance(chunk, ChunkCount) else -(-shard // chunk.count)
+        if per * self.world > FLAG_WORDS:
+            self.report.add(too_many_flags(per * self.world, FLAG_WORDS, what, value.policy.spans.get("chunk")))
+            raise Refused
+
+    def _settled(self, settle: Choices, info: dict) -> None:
+        place, limit = info["place"], min(MULTIPROCESSORS.values())
+        if place and place.programs >= limit:
+            settle.refuse(too_many_programs(place.programs, limit, settle.span("place")))
+        if not settle.ok:
+            raise Refused
