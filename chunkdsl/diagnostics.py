@@ -6,9 +6,9 @@ A `Diagnostic` is data. Rendering lives in `report/`, the texts that `explain` p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 
+from chunkdsl.record import record
 from chunkdsl.source import Source, Span
 
 

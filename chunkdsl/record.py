@@ -8,6 +8,7 @@ classes that was a third of `chunkdsl check`. Records share their methods and lo
 from __future__ import annotations
 
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field
+from functools import partial
 from typing import TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -15,13 +16,16 @@ FIELDS = "__dataclass_fields__"
 
 
 @dataclass_transform(frozen_default=True, eq_default=True, field_specifiers=(field,))
-def record(cls: type[T]) -> type[T]:
-    """Decorate a class of annotated fields; defaults and `field(default_factory=..., compare=False)` are allowed."""
+def record(cls: type[T] | None = None, *, eq: bool = True):
+    """Decorate a class of annotated fields; defaults and `field(default_factory=..., compare=False)` are allowed.
+    With `eq=False` an instance equals only itself."""
+    if cls is None:
+        return partial(record, eq=eq)
     cls.__doc__ = cls.__doc__ or cls.__name__  # where it is missing, dataclass works out a signature to put there
     made = dataclass(init=False, repr=False, eq=False)(cls)
     compared = tuple(f.name for f in getattr(made, FIELDS).values() if f.compare)
     made.__compared__ = None if len(compared) == len(made.__match_args__) else compared
-    for method in (__init__, __repr__, __eq__, __hash__, __setattr__, __delattr__):
+    for method in (__init__, __repr__, __setattr__, __delattr__, *((__eq__, __hash__) if eq else ())):
         if method.__name__ not in cls.__dict__:
             setattr(made, method.__name__, method)
     return made

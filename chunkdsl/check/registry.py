@@ -10,10 +10,10 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 
 from chunkdsl.diagnostics import Diagnostic, Fix, Label, Severity
+from chunkdsl.record import record
 from chunkdsl.source import Span
 
 

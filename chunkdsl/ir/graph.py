@@ -6,14 +6,15 @@ bound by a statement or a parameter is one `Value` object, however often it is u
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from chunkdsl.ir.policy import Policy
 from chunkdsl.ir.types import DimRange, Mesh, SymSize, TensorType
+from chunkdsl.record import record
 from chunkdsl.source import Source, Span
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Value:
     """One operation. Kinds and their `args` / `attrs`:
 
@@ -39,7 +40,7 @@ class Value:
     policy: Policy = field(default_factory=Policy)  # of collectives and matmuls
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Param:
     name: str
     value: Value
@@ -47,7 +48,7 @@ class Param:
     span: Span
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Statement:
     """`target = value`; the value is evaluated in f32 and rounded once, to `value.type.dtype`."""
 
@@ -56,7 +57,7 @@ class Statement:
     span: Span
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Op:
     name: str
     params: tuple[Param, ...]
@@ -65,7 +66,7 @@ class Op:
     span: Span
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Program:
     source: Source
     mesh: Mesh

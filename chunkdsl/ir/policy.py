@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
+from chunkdsl.record import record
 from chunkdsl.source import Span
 
 

@@ -6,8 +6,9 @@ Placements are DTensor's: on each mesh axis a value is `Replicate`, `Shard(dim)`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+from chunkdsl.record import record
 
 
 class DType(Enum):

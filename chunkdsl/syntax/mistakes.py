@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Protocol
 
 from chunkdsl.check import syntax as rules
 from chunkdsl.diagnostics import Diagnostic, Edit
+from chunkdsl.record import record
 from chunkdsl.source import Span
 from chunkdsl.syntax.items import skip_idle
 
