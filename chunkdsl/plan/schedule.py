@@ -16,14 +16,13 @@ consumer therefore needs no route arithmetic, and the producer of a region is fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, SymSize
 from chunkdsl.plan.routes import Walk
+from chunkdsl.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Extent:
     """A size of one rank: `size` elements, ceil-divided over the ranks when `sharded`."""
 
@@ -31,7 +30,7 @@ class Extent:
     sharded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parameter:
     """A tensor that the caller passes: local shape, dtype."""
 
@@ -40,7 +39,7 @@ class Parameter:
     shape: tuple[Extent, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Buffer:
     """Memory of the instance, `groups` x stride rows of `cols` for each of `slots`.
 
@@ -57,7 +56,7 @@ class Buffer:
     slots: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Flags:
     """Epoch words, `per` "chunk": one for each (rank or shard, chunk), or "rank": one for each rank.
     kind `symmetric` (peers write it) or `local` (this rank's programs write it)."""
@@ -70,7 +69,7 @@ class Flags:
     whole: bool = False  # chunks of the whole row dim, not of a shard
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operand:
     """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts
     (a stage of partial sums). layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
@@ -86,7 +85,7 @@ class Operand:
     arrived: str | None = None  # flags that guard it
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Instruction:
     """One step of the epilogue, in f32: target = op(args). Arguments are targets, operand names or numbers.
     op: load, const, add, sub, mul, div, neg, gelu, relu, silu, tanh, round (attr: dtype)."""
@@ -96,7 +95,7 @@ class Instruction:
     args: tuple[str | int | float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Product:
     """acc += a @ b for one b."""
 
@@ -104,7 +103,7 @@ class Product:
     b: Operand
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sum:
     """How a reduce launch adds: sources ascending, or in ring order with `wire` rounding at each hop.
     `side` pull: the parts lie on the sources."""
@@ -116,7 +115,7 @@ class Sum:
     wire: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Destination:
     """Where a tile's value goes.
 
@@ -139,7 +138,7 @@ class Destination:
     everyone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Moves:
     """Chunks carried by programs of the launch (or by a copy lane: via copy_engine).
 
@@ -169,7 +168,7 @@ class Moves:
         return self.walk is None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Staging:
     """Copy of this rank's shard of `source` into its own place of a gathered buffer, before anything is sent."""
 
@@ -184,7 +183,7 @@ class Staging:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tiling:
     bm: int
     bn: int
@@ -195,7 +194,7 @@ class Tiling:
     piece_cols: int
 
 
-@dataclass(frozen=True)
+@record
 class Launch:
     """`space`: all (W shards in `walk` order), own (this rank's shard), whole (the row dim as one shard)."""
 
@@ -222,20 +221,20 @@ class Launch:
     staging: Staging | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     name: str
     dtype: str
     shape: tuple[Extent, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gate:
     fuse_from: FuseFrom
     fallback: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Choice:
     """One value that `auto` became, and why."""
 
@@ -245,7 +244,7 @@ class Choice:
     why: str
 
 
-@dataclass(frozen=True)
+@record
 class OpSchedule:
     name: str
     line: int
@@ -262,7 +261,7 @@ class OpSchedule:
     choices: tuple[Choice, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Schedule:
     """All ops of a file. `ranges` are the run-time dims; `world` is the size that the mesh declares."""
 
