@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from chunkdsl import __version__, commands
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="chunkdsl", description="Overlap of communication and compute, proven.")
     top.add_argument("--version", action="version", version=f"chunkdsl {__version__}")
-    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = top.add_subparsers(prog=top.prog, dest="command", metavar="COMMAND", required=True)
     for name in commands.NAMES:
         import_module(f"{commands.__name__}.{name}").configure(subparsers)
     return top
@@ -51,6 +52,7 @@ def entry() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
     try:
+        gc.set_threshold(100_000)  # trees and tables that live until the end: looking for rubbish finds none
         code = main()
         sys.stdout.flush()
     except BrokenPipeError:

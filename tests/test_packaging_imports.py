@@ -67,9 +67,9 @@ def test_only_the_parser_imports_lark():
 @pytest.mark.parametrize(
     "folder, known",
     [
-        ("syntax", ("source", "diagnostics", "resources", "syntax", "check.syntax", "check.files", "check")),
+        ("syntax", ("record", "source", "diagnostics", "resources", "syntax", "check.syntax", "check.files", "check")),
         ("report", ("source", "diagnostics", "plan", "verify", "report")),
-        ("plan", ("source", "ir", "plan")),
+        ("plan", ("record", "source", "ir", "plan")),
     ],
 )
 def test_a_package_imports_only_what_lies_below_it(folder, known):

@@ -63,7 +63,7 @@ def plain_value(launch: Launch) -> str:
 @cache
 def environment() -> Environment:
     env = Environment(
-        loader=FileSystemLoader(folder("templates") / "triton"),
+        loader=FileSystemLoader(f"{folder('templates')}/triton"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

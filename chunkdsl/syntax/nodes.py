@@ -47,8 +47,6 @@ class SizeCall(Node):
 
 Size = SizeInt | SizeName | SizeBinary | SizeCall
 
-# ---- declarations
-
 
 @record
 class Version(Node):
@@ -247,8 +245,6 @@ class Group(Node):
 
 
 Expr = Ref | Literal | Binary | Negate | Attr | Pick | Call | Group
-
-# ---- ops
 
 
 @record

@@ -1,10 +1,13 @@
+from pathlib import Path
+
 import pytest
 
 from chunkdsl.check.syntax import ITEMS
 from chunkdsl.diagnostics import Report
 from chunkdsl.source import Source
+from chunkdsl.syntax.items import cut
 from chunkdsl.syntax.mistakes import Failure
-from chunkdsl.syntax.parse import Grammar, grammar, parse
+from chunkdsl.syntax.parse import Grammar, grammar, parse, short_grammar, tree_of
 
 KEYWORDS = sorted(grammar().keywords)
 NAMED = [  # every place of the language where a name stands, but keys of policies and parameters of kernels
@@ -53,6 +56,18 @@ NAMED = [  # every place of the language where a name stands, but keys of polici
     "gradient f -> @",
     "gradient f -> dx saves @",
 ]
+
+
+ROOT = Path(__file__).parent.parent.parent
+CHANGES = [(",", ""), ("{", "[{"), (" = ", " "), ("@", ""), ("x", "for"), ("M", "of"), ("in", "range"), ("1", "")]
+
+
+@pytest.fixture(scope="module")
+def example_items():
+    """Every item of the specs and the cases, the good and the bad."""
+    paths = sorted([*(ROOT / "specs").glob("*.chunk"), *(ROOT / "tests" / "cases").rglob("*.chunk")])
+    texts = [p.read_text() for p in paths]
+    return list(dict.fromkeys(text[s.start : s.end] for text in texts for s in cut(text)[1]))
 
 
 def spelt(template, word):
@@ -115,3 +130,28 @@ RUN_TOGETHER = [
 @pytest.mark.parametrize("text", RUN_TOGETHER)
 def test_words_and_numbers_do_not_run_into_each_other(text):
     assert isinstance(grammar().tree(text), Failure)
+
+
+def test_the_short_grammar_reads_what_it_accepts_like_the_whole_one(example_items):
+    accepted = 0
+    for text in example_items:
+        for changed in (text, *(text.replace(old, new, 1) for old, new in CHANGES)):
+            tree = short_grammar().tree(changed)
+            if not isinstance(tree, Failure):
+                accepted += 1
+                assert tree == grammar().tree(changed), changed
+    assert accepted > 300
+
+
+@pytest.mark.parametrize(
+    "text", ['use plan "p.json" as r : all_gather over tp', "gradient f -> dx", "plan r(t) : a over tp { }"]
+)
+def test_the_short_grammar_leaves_the_items_of_the_other_text_out(text):
+    assert isinstance(short_grammar().tree(text), Failure)
+    assert not isinstance(tree_of(text, 0), Failure)
+
+
+def test_the_parser_of_all_items_is_not_built_for_a_spec_without_mistakes(example_items, monkeypatch):
+    monkeypatch.setattr("chunkdsl.syntax.parse.grammar", lambda: pytest.fail("built"))
+    source = Source("a.chunk", "mesh tp[2] over nvlink\ndim M = 4\nop f(x) -> y { y = gelu(x) with { tile = 2x2x2 } }")
+    assert len(parse(source, Report(source)).items) == 3
