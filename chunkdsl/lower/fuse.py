@@ -30,7 +30,7 @@ from chunkdsl.plan.schedule import (
 RESERVED = frozenset(
     "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own tile_place "
     "proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave halves erf_gelu sigmoid silu tanh "
-    "open_call stage_shard close_call cdiv round_up shard_rows wide narrow pitch_of".split()
+    "open_call stage_shard close_call cdiv round_up shard_rows wide narrow pitch_of stride_of padded words_of".split()
 )
 
 
@@ -167,7 +167,7 @@ class OpBuilder(Transports):
             Launch(
                 name=name,
                 line=self._line(self.statement_span(value)),
-                text=" ".join(self.program.source.slice(self.statement_span(value)).split()),
+                text=self._statement_text(value),
                 space=space,
                 rows=self._rows(value),
                 cols=self._cols(value),
@@ -188,6 +188,13 @@ class OpBuilder(Transports):
                 staging=staging,
             )
         )
+
+    def _statement_text(self, value: Value) -> str:
+        """The statement without its policy, on one line that fits a comment."""
+        statement = next((s for s in self.op.statements if s.target == self.target), None)
+        span = statement.value.span if statement else value.span
+        text = f"{self.target} = {' '.join(self.program.source.slice(span).split())}"
+        return text if len(text) <= 100 else f"{text[:97]}..."
 
     def statement_span(self, value: Value):
         for s in self.op.statements:

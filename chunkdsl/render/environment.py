@@ -55,6 +55,17 @@ def extent_pair(extent: Extent) -> str:
     return f"({text}, {extent.sharded})"
 
 
+def ranges_text(numbers) -> str:
+    """1, 2, 3, 4, 8 -> 1 to 4, 8."""
+    runs: list[list[int]] = []
+    for n in sorted(numbers):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs)
+
+
 def plain_value(launch: Launch) -> str:
     dtype = TORCH[launch.destination.dtype]
     return f"narrow({launch.value}, {dtype})"
@@ -84,6 +95,7 @@ def environment() -> Environment:
         "chunk_cap": chunk_cap_text,
         "host_walk": WALKS.__getitem__,
         "plain_value": plain_value,
+        "ranges": ranges_text,
         "wrapped": lambda text, indent: f"\n{' ' * indent}".join(wrap(text, 116 - indent)),
         "dedent": lambda text: "\n".join(line.removeprefix("    ") for line in text.split("\n")),
     }

@@ -9,9 +9,9 @@ import chunkdsl
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.limits import SHARED_BYTES, TMA_TARGETS, stages_for
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
-from chunkdsl.render.environment import environment, plain_step
+from chunkdsl.render.environment import TORCH, environment, plain_step
 from chunkdsl.render.inline import needed_helpers
-from chunkdsl.render.view import LaunchView
+from chunkdsl.render.view import LaunchView, memory_entries
 
 NARROW = 128 * 128  # f32 accumulators of a block whose loads go through pointers
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
@@ -48,10 +48,13 @@ def class_name(path: str) -> str:
 
 
 def arrange_imports(lines: list[str]) -> str:
-    """Standard library, then torch and triton."""
-    outer = [line for line in lines if "torch" in line or "triton" in line]
-    inner = [line for line in lines if line not in outer]
-    return "\n\n".join("\n".join(block) for block in (inner, outer) if block)
+    """Standard library, then torch and triton; in each, plain imports first."""
+
+    def block(outer: bool) -> str:
+        mine = [line for line in lines if (" torch" in line or " triton" in line) == outer]
+        return "\n".join(sorted(mine, key=lambda line: (line.startswith("from"), line)))
+
+    return "\n\n".join(filter(None, (block(False), block(True))))
 
 
 def constants_of(launch: Launch) -> str:
@@ -68,7 +71,8 @@ def constants_of(launch: Launch) -> str:
         }
     pairs = dict(BM=t.bm, BN=t.bn, BK=t.bk, GROUP=8, PIECE=t.piece_rows, PIECE_COLS=t.piece_cols)
     pairs |= dict(NARROW_BN=narrow, WARPS=t.warps, STAGES=stages)
-    return "dict(" + ", ".join(f"{k}={v}" for k, v in pairs.items()).replace("'", '"') + ")"
+    body = "\n".join(f"    {k}={v}," for k, v in pairs.items()).replace("'", '"')
+    return f"dict(\n{body}\n)"
 
 
 def itemsize(launch: Launch) -> int:
@@ -119,6 +123,8 @@ def render_op(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
         stage_block=(stage_tiling(op).piece_rows, stage_tiling(op).piece_cols),
         matrices=matrices(op),
         path=schedule.path,
+        memory=memory_entries(op, TORCH),
+        plain_names=plain_names(views),
     )
     macros = env.get_template("_operation.py.jinja").make_module(context)
     text = env.get_template("operation.py.jinja").render(**context, macros=macros)
@@ -146,6 +152,15 @@ def gathered(op: OpSchedule) -> list[tuple[str, str, str]]:
             rows = n.staging.rows.name if isinstance(n.staging.rows, DimRef) else ""
             found.append((n.staging.source, n.staging.buffer, rows))
     return found
+
+
+def plain_names(views: list[LaunchView]) -> str:
+    """What the fallback needs of its surroundings."""
+    wanted = ["m"] if any(v.launch.staging or v.launch.sums for v in views) else []
+    wanted += ["W"] if any(v.launch.staging or v.scattered for v in views) else []
+    wanted += ["rank"] if any(v.scattered for v in views) else []
+    values = {"m": "self.machine", "W": "self.world", "rank": "self.rank"}
+    return f"{', '.join(wanted)} = {', '.join(values[w] for w in wanted)}" if wanted else "# local"
 
 
 def matrices(op: OpSchedule) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRef
-from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
+from chunkdsl.plan.schedule import Buffer, Extent, Flags, Launch, Moves, OpSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ class LaunchView:
         """Where the value goes, in words."""
         return {
             "local": "on this rank",
-            "push": "on every rank" if self.launch.destination.everyone else "on the rank that owns the shard",
-            "publish": "on this rank, for the others to read",
-            "hand_over": "on this rank, for the moves to carry",
+            "push": "on every rank" if self.launch.destination.everyone else "on the shard's owner",
+            "publish": "here, for the others to read",
+            "hand_over": "here, for the moves to carry",
             "broadcast": "on every rank",
         }[self.launch.destination.kind]
 
@@ -221,3 +221,33 @@ def chunk_cap_text(chunk) -> str:
     if isinstance(chunk, ChunkCount):
         return str(chunk.count)
     return f"cdiv(shard_cap, {chunk.count})"
+
+
+def words_text(flags: Flags) -> str:
+    """Words of a flag buffer at the bounds."""
+    if flags.per == "rank":
+        return "W"
+    if isinstance(flags.chunk, ChunkCount):
+        return f"W * {flags.chunk.count}"
+    ranks = "1" if flags.whole else "W"
+    return f"W * cdiv(stride_of({dim_text(flags.rows, 'dims')}, {ranks}, 1), {flags.chunk.count})"
+
+
+def shape_text(buffer: Buffer) -> str:
+    """Shape of a buffer at the bounds: rows of all slots and groups, columns padded to 16 bytes."""
+    rows, vec = dim_text(buffer.rows, "dims"), {"f32": 4}.get(buffer.dtype, 8)
+    width = f"padded({extent_cap_text(buffer.cols)}, {vec})"
+    if buffer.kind == "local" and buffer.groups == "whole":
+        return f"max(1, {rows}), {width}"
+    ranks = "W" if buffer.groups == "world" else "1"
+    slots = "" if buffer.slots == 1 else f"{buffer.slots} * "
+    many = "" if buffer.groups == "whole" else "W * "
+    return f"{slots}{many}stride_of({rows}, {ranks}, cls.PAD), {width}"
+
+
+def memory_entries(op: OpSchedule, torch_dtype) -> list[str]:
+    """The tuples of a module's `memory` table."""
+    entries = [f'("{b.name}", "{b.kind}", ({shape_text(b)}), {torch_dtype[b.dtype]})' for b in op.buffers]
+    words = [*op.flags, *op.counters]
+    entries += [f'("{f.name}", "{f.kind}", ({words_text(f)},), torch.int32)' for f in words]
+    return entries + [f'("{n.name}_tickets", "local", (8,), torch.int32)' for n in op.launches]

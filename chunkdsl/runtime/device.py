@@ -65,7 +65,9 @@ def tile_place(tile, blocks, columns, GROUP: tl.constexpr):
 def proxy_fence(NVIDIA: tl.constexpr):
     """Order bulk (TMA) loads after data that an acquire has made visible to ordinary loads."""
     if NVIDIA:
-        tl.inline_asm_elementwise("fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+        tl.inline_asm_elementwise(
+            "fence.proxy.async.global; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 @triton.jit
@@ -97,8 +99,7 @@ def give_up(site, item, epoch, state, state_peers, record, W: tl.constexpr):
         tl.debug_barrier()
         tl.atomic_xchg(record, 1, sem="release", scope="sys")
     for peer in range(W):
-        word = tl.load(state_peers + peer).to(tl.pointer_type(tl.int32)) + 1
-        tl.atomic_xchg(word, 1, sem="release", scope="sys")
+        tl.atomic_xchg(words_of(state_peers, peer) + 1, 1, sem="release", scope="sys")
 
 
 @triton.jit
@@ -119,6 +120,12 @@ def wait_flag(flag, epoch, site, item, state, state_peers, record, limit, W: tl.
         if seen - epoch < 0:
             tl.atomic_cas(record, 0, 2, sem="relaxed", scope="sys")
     return (seen - epoch >= 0).to(tl.int32)
+
+
+@triton.jit
+def words_of(table, peer):
+    """A rank's words by the address that the table holds."""
+    return tl.load(table + peer).to(tl.pointer_type(tl.int32))
 
 
 @triton.jit
@@ -183,7 +190,8 @@ def silu(x):
 def tanh(x):
     """Near 0 by its series: 2 sigmoid(2 x) - 1 loses all relative accuracy there."""
     s = x * x
-    return tl.where(s < 0.01, x * (1.0 - s * (0.33333333 - s * (0.13333333 - s * 0.05396825))), 2.0 * sigmoid(2.0 * x) - 1.0)
+    near = x * (1.0 - s * (0.33333333 - s * (0.13333333 - s * 0.05396825)))
+    return tl.where(s < 0.01, near, 2.0 * sigmoid(2.0 * x) - 1.0)
 
 
 @triton.jit(do_not_specialize=["active"])
@@ -203,8 +211,8 @@ def stage_shard(
     W: tl.constexpr, SLOTS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
     COPY: tl.constexpr, READY: tl.constexpr, ENTRY: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
-    """Copy this rank's shard [height, n] into its own place of the gathered buffer; say so to all ranks (READY); wait for
-    all of them (ENTRY: what follows are copy engines, which cannot wait). `pitch` counts 16 bytes."""
+    """Copy this rank's shard [height, n] into its own place of the gathered buffer; say so to all ranks (READY); wait
+    for all of them (ENTRY: what follows are copy engines, which cannot wait). `pitch` counts 16 bytes."""
     if active != 0:
         epoch = tl.load(state)
         if COPY:
@@ -218,11 +226,12 @@ def stage_shard(
                     mask = (down < height - row)[:, None] & (cols[None, :] < width)
                     here = source + row.to(tl.int64) * width + (down[:, None] * width + cols[None, :])
                     value = tl.load(here, mask=mask)
-                    tl.store(to + row.to(tl.int64) * (pitch * VEC) + (down[:, None] * (pitch * VEC) + cols[None, :]), value, mask=mask)
+                    there = to + row.to(tl.int64) * (pitch * VEC) + (down[:, None] * (pitch * VEC) + cols[None, :])
+                    tl.store(there, value, mask=mask)
         if READY:
             if arrive(tickets, tl.num_programs(0)):
                 for peer in range(W):
-                    set_flag(tl.load(ready_peers + peer).to(tl.pointer_type(tl.int32)) + rank, epoch)
+                    set_flag(words_of(ready_peers, peer) + rank, epoch)
                 if ENTRY:
                     for peer in range(W):
                         wait_flag(ready + peer, epoch, site, peer, state, state_peers, record, limit, W, NVIDIA)
@@ -236,6 +245,6 @@ def close_call(
     if active != 0:
         epoch = tl.load(state)
         for peer in range(W):
-            set_flag(tl.load(closed_peers + peer).to(tl.pointer_type(tl.int32)) + rank, epoch)
+            set_flag(words_of(closed_peers, peer) + rank, epoch)
         for peer in range(W):
             wait_flag(closed + peer, epoch, site, peer, state, state_peers, record, limit, W, NVIDIA)

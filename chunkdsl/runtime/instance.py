@@ -21,7 +21,8 @@ class Instance:
             machine = Machine(group, device)
         unknown = set(bounds) - set(self.RANGES)
         if unknown:
-            raise TypeError(f"{self.NAME} has no run-time size {', '.join(sorted(unknown))}; it has {', '.join(self.RANGES)}")
+            known = ", ".join(self.RANGES)
+            raise TypeError(f"{self.NAME} has no run-time size {', '.join(sorted(unknown))}; it has {known}")
         for name, value in bounds.items():
             low, high, _ = self.RANGES[name]
             if not low <= value <= high:
@@ -46,6 +47,12 @@ class Instance:
             if getattr(self, name).why_not is None:
                 getattr(self, name).warm_up()
         machine.barrier()
+
+    @classmethod
+    def symmetric_bytes(cls, bounds=None, world=1):
+        """Bytes of symmetric memory that each of `world` ranks gives for these bounds (default: the declared ones)."""
+        dims = {name: high for name, (_, high, _) in cls.RANGES.items()} | (bounds or {})
+        return sum(operation.symmetric_bytes(dims, world) for operation in cls.OPS.values())
 
     def check(self):
         """RuntimeError if any op of this instance has died. After graph replays call this."""

@@ -88,7 +88,8 @@ class Machine:
     def copy(self, destination, source, nbytes, lane):
         """Copy bytes between two addresses in lane order, by a copy engine where the two ends allow it."""
         stream = self._stream(lane).cuda_stream
-        code = self._memcpy(*map(ctypes.c_void_p, (destination, source)), ctypes.c_size_t(nbytes), ctypes.c_void_p(stream))
+        places = (ctypes.c_void_p(destination), ctypes.c_void_p(source))
+        code = self._memcpy(*places, ctypes.c_size_t(nbytes), ctypes.c_void_p(stream))
         if code:
             raise RuntimeError(f"asynchronous copy of {nbytes} bytes failed with driver error {code}")
 
@@ -146,9 +147,21 @@ class Machine:
 
     def gather(self, tensor):
         """[world, *tensor.shape]: every rank's tensor, bits unchanged. Collective; equal shapes on every rank."""
-        out = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self.world)]
-        dist.all_gather(out, tensor.contiguous(), group=self.group)
-        return torch.stack(out)
+        tensor = tensor.contiguous()
+        out = torch.empty((self.world, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+        if dist.get_backend(self.group) == "nccl":
+            dist.all_gather_into_tensor(out, tensor, group=self.group)
+        else:
+            dist.all_gather(list(out.unbind()), tensor, group=self.group)
+        return out
+
+    def total_shard(self, tensor, rows):
+        """This rank's `rows` rows of the sum over ranks of [world * rows, n]. Collective."""
+        if dist.get_backend(self.group) == "nccl":
+            out = torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+            dist.reduce_scatter_tensor(out, tensor.contiguous(), group=self.group)
+            return out
+        return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
 
     def total(self, tensor):
         """The sum over ranks, in whatever order the library adds. Collective."""

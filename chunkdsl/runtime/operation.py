@@ -1,11 +1,12 @@
 """Host side of one op of a generated module: sizes, memory, launches, the call itself. Copied into the module.
 
 A generated class derives from `Operation` and supplies tables (PARAMETERS, RESULTS, SITES ...) and three methods:
-`build` (allocate), `run` (the launches, fused or exact) and `plain` (the library's way).
+`memory` (what to allocate), `run` (the launches, fused or exact) and `plain` (the library's way).
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import torch
@@ -21,6 +22,16 @@ def cdiv(a, b):
 
 def round_up(a, b):
     return cdiv(a, b) * b
+
+
+def padded(columns, multiple):
+    """Columns of a buffer whose rows are whole multiples of 16 bytes."""
+    return round_up(max(1, columns), multiple)
+
+
+def stride_of(rows, ranks, pad):
+    """Rows between the shards of a communication buffer."""
+    return round_up(max(1, cdiv(rows, ranks)), pad)
 
 
 def shard_rows(size, world, rank):
@@ -48,7 +59,8 @@ class Operation:
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
-    MATRICES, GATHERED, STAGE_BLOCK, SLOTS, CLOSING, PAD, GATE, FALLBACK = (), {}, (32, 256), 1, False, 1, ("", 0), "nccl"
+    MATRICES, GATHERED, STAGE_BLOCK = (), {}, (32, 256)
+    SLOTS, CLOSING, PAD, GATE, FALLBACK = 1, False, 1, ("", 0), "nccl"
     HOST_WORD = False
     closed_because = ""
 
@@ -65,7 +77,15 @@ class Operation:
             self.opening = m.zeros(f"{name}_opening", (8,), torch.int32)
             self.closed = m.symmetric(f"{name}_closed", (self.world,), torch.int32) if self.CLOSING else None
             self.nothing = m.zeros(f"{name}_nothing", (256, 256), torch.float32)
-            self.build(module.bounds)
+            for label, kind, shape, dtype in self.memory(module.bounds, self.world):
+                setattr(self, f"_{label}", (m.symmetric if kind == "symmetric" else m.zeros)(label, shape, dtype))
+
+    @classmethod
+    def symmetric_bytes(cls, dims, world):
+        """Bytes of symmetric memory that each rank gives: buffers, flags, the state and the closing words."""
+        shared = [(shape, dtype) for _, kind, shape, dtype in cls.memory(dims, world) if kind == "symmetric"]
+        words = 16 + (world if cls.CLOSING else 0)
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in shared) + 4 * words
 
     # ---- calls
 
@@ -106,9 +126,9 @@ class Operation:
         if self.why_not is not None:
             return self.why_not
         dim, least = self.GATE
-        if least is None or (dim and dims[dim] < least):
-            return f"the spec fuses from {least} along {dim}" if least is not None else "the spec says fuse_from = never"
-        return None
+        if least is None:
+            return "the spec says fuse_from = never"
+        return f"the spec fuses from {least} along {dim}" if dim and dims[dim] < least else None
 
     def _unfused(self, reason, tensors, dims, out):
         below_gate = self.why_not is None
@@ -131,10 +151,12 @@ class Operation:
     def bind(self, tensors, given, strict=True):
         """Aligned tensors and the value of every run-time dim. ValueError where a tensor is not as declared."""
         if len(tensors) != len(self.PARAMETERS):
-            raise TypeError(f"{self.NAME} takes {len(self.PARAMETERS)} tensors ({', '.join(self.PARAMETERS)}), not {len(tensors)}")
+            names = ", ".join(self.PARAMETERS)
+            raise TypeError(f"{self.NAME} takes {len(self.PARAMETERS)} tensors ({names}), not {len(tensors)}")
         unknown = set(given) - set(self.RANGES)
         if unknown:
-            raise TypeError(f"{self.NAME} has no size {', '.join(sorted(unknown))}; its run-time sizes: {', '.join(self.RANGES)}")
+            known = ", ".join(self.RANGES)
+            raise TypeError(f"{self.NAME} has no size {', '.join(sorted(unknown))}; its run-time sizes: {known}")
         dims = {k: int(v) for k, v in given.items() if v is not None}
         for tensor, (name, (_, shape)) in zip(tensors, self.PARAMETERS.items(), strict=True):
             if tensor.dim() != len(shape):
@@ -196,7 +218,8 @@ class Operation:
             if given:
                 o = given[i]
                 if tuple(o.shape) != want or o.dtype != dtype or not o.is_contiguous() or o.data_ptr() % 16:
-                    raise ValueError(f"{self.NAME}: out for {name} must be a contiguous, aligned {dtype} tensor of shape {want}")
+                    wanted = f"a contiguous, aligned {dtype} tensor of shape {want}"
+                    raise ValueError(f"{self.NAME}: out for {name} must be {wanted}")
             made.append(given[i] if given else self.machine.empty(want, dtype))
         return made
 
@@ -214,7 +237,7 @@ class Operation:
         if self.why_not is not None:
             return self.machine.empty(shape, self.PARAMETERS[name][0])
         if name not in self.GATHERED or self.SLOTS != 1:
-            why = "is not gathered" if name not in self.GATHERED else "alternates between two buffers; write buffers = 1"
+            why = "alternates between two buffers (write buffers = 1)" if name in self.GATHERED else "is not gathered"
             raise ValueError(f"{self.NAME}: {name} {why}, so it has no place to be produced in")
         rows = given.get(self.GATHERED[name][1], shape[0] * self.world)
         target = getattr(self, f"_{self.GATHERED[name][0]}").local
@@ -222,7 +245,7 @@ class Operation:
         return target[own : own + shape[0], : shape[1]]
 
     def source_of(self, tensor, target, own):
-        """(tensor to stage, whether it must be copied to row `own`). One that overlaps the buffer elsewhere is moved out first."""
+        """(tensor to stage, whether it must be copied to row `own`). One elsewhere in the buffer is moved out."""
         low, high = target.data_ptr(), target.data_ptr() + target.numel() * target.element_size()
         if tensor.data_ptr() == low + own * target.stride(0) * target.element_size():
             return tensor, False
@@ -265,7 +288,8 @@ class Operation:
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
         shared = {k: v for k, v in constants.items() if k not in ("WARPS", "STAGES", "NARROW_BN")}
         shared |= {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
-        self.machine.launch(kernel, programs, {**args, "active": active}, {**movers, **shared}, constants["WARPS"], stages)
+        args = {**args, "active": active}
+        self.machine.launch(kernel, programs, args, {**movers, **shared}, constants["WARPS"], stages)
 
     def open(self, active):
         args = dict(state=self.state.local, word=self.word, active=active)

@@ -125,6 +125,10 @@ class SimMachine:
         """[world, *tensor.shape]: every rank's tensor, bits unchanged. Waits for the main lane first."""
         return torch.stack(self._tensors("gather", tensor))
 
+    def total_shard(self, tensor, rows):
+        """This rank's `rows` rows of the sum over ranks."""
+        return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
+
     def total(self, tensor):
         """The sum over ranks, in rank order, in float32 (float64, int64), rounded once."""
         wide = {torch.float64: torch.float64}.get(tensor.dtype, torch.float32)

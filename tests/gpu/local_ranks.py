@@ -70,6 +70,10 @@ class LocalMachine(Machine):
         self.board.meet(self.rank, None)
         return every
 
+    def total_shard(self, tensor, rows):
+        """This rank's `rows` rows of the sum over ranks."""
+        return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
+
     def total(self, tensor):
         return self.gather(tensor).float().sum(0).to(tensor.dtype)
 
