@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 
@@ -17,10 +18,16 @@ def configure(subparsers) -> None:
     add_worlds(parser, "world sizes to prove and run, such as 2,4,8; default: 2,4")
     parser.add_argument("--seeds", type=int, default=2, metavar="N", help="orders of the simulator's steps; default: 2")
     add_dims(parser)
-    parser.add_argument("--full-size", action="store_true", help="run the spec's sizes, not the small twin (minutes to hours)")
+    parser.add_argument("--full-size", action="store_true", help="run the spec's sizes, not small ones (hours)")
     parser.add_argument("--no-compile", action="store_true", help="leave ahead-of-time compilation out")
     parser.add_argument("--json", action="store_true", help="the table as JSON")
     parser.set_defaults(run=run)
+
+
+def command(args: argparse.Namespace) -> str:
+    """The command as given, without what says which part of the work to do."""
+    dims = [word for name, value in args.dims for word in ("--dim", f"{name}={value}")]
+    return shlex.join(["chunkdsl", "verify", args.spec, *dims, *(["--full-size"] if args.full_size else [])])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         max(1, args.seeds),
         full_size=args.full_size,
         compiled=not args.no_compile,
+        command=command(args),
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
     spent = time.perf_counter() - started

@@ -19,6 +19,12 @@ def local_size(extent: Extent, dims: Mapping[str, int], world: int, rank: int) -
     return shard_rows(size, world, rank) if extent.sharded else size
 
 
+def nominal_size(extent: Extent, dims: Mapping[str, int], world: int) -> int:
+    """The same for the rank that holds most: columns of a buffer, equal on every rank."""
+    size = evaluate(extent.size, dims)
+    return -(-size // world) if extent.sharded else size
+
+
 @dataclass(frozen=True)
 class Geometry:
     """`rows` elements cut into `groups` shards of `shard` nominal rows, kept every `stride` rows."""

@@ -1,5 +1,5 @@
-"""In which order a rank visits the ranks: shards for tiles, peers for transfers. Each is affine in rank and step, modulo
-the world size, or that with the rank's own place moved to the front or the back.
+"""In which order a rank visits the ranks: shards for tiles, peers for transfers. Each is affine in rank and step, mod
+the world size, or that with the own place of the rank moved to the front or the back.
 """
 
 from __future__ import annotations

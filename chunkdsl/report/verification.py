@@ -10,21 +10,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chunkdsl.verify.simulate import Row
 
+LONGEST = 24  # lines of one failure
+
 
 def render_table(path: str, rows: Sequence[Row], seconds: float) -> str:
     """One line for each check; what failed is told in full below."""
     head = ("op", "check", "where", "result", "seconds")
-    body = [(r.op, r.check, r.where, "ok" if r.passed else "FAILED", f"{r.seconds:.1f}" if r.seconds else "") for r in rows]
+    body = [(r.op, r.check, r.where, "ok" if r.passed else "FAILED", spent(r.seconds)) for r in rows]
     widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in [head, *body]]
     lines.insert(1, "  ".join("-" * w for w in widths))
     failed = [r for r in rows if not r.passed]
-    told = [f"\n{r.op}, {r.check}, {r.where}:\n{r.detail}" for r in failed]
+    told = ["\n" + tell(r) for r in failed]
     verdict = f"{path}: {len(rows) - len(failed)} of {len(rows)} checks hold ({seconds:.0f} s)"
     return "\n".join([*lines, *told, "", verdict])
 
 
+def spent(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds else ""
+
+
+def tell(row: Row) -> str:
+    """A failure in full, cut where nobody would read on."""
+    lines = row.detail.splitlines() or ["no detail"]
+    if len(lines) > LONGEST:
+        lines = [*lines[:LONGEST], f"... {len(lines) - LONGEST} more lines (--json has them)"]
+    again = [f"    again: {row.again}"] if row.again else []
+    return "\n".join([f"{row.op}, {row.check}, {row.where}:", *(f"    {line}" for line in lines), *again])
+
+
 def render_json(path: str, rows: Sequence[Row]) -> str:
-    """{path, passed, checks: [{op, check, where, passed, detail, seconds}]}"""
-    checks = [asdict(r) | {"seconds": round(r.seconds, 2)} for r in rows]
+    """{path, passed, checks: [{op, check, where, passed, detail, seconds, again}]}; `again` repeats what failed."""
+    checks = [asdict(r) | {"seconds": round(r.seconds, 2), "again": "" if r.passed else r.again} for r in rows]
     return json.dumps({"path": path, "passed": all(r.passed for r in rows), "checks": checks}, indent=2)

@@ -92,14 +92,14 @@ def clock(NVIDIA: tl.constexpr):
 @triton.jit
 def give_up(site, item, epoch, state, state_peers, record, W: tl.constexpr):
     """The first program of this rank whose wait ran out says where; every rank's later waits then return at once."""
-    if tl.atomic_cas(state + 2, 0, 1, sem="acq_rel", scope="gpu") == 0:
+    if tl.atomic_cas(state + 2, 0, 1, sem="relaxed", scope="gpu") == 0:
         tl.store(record + 1, site)
         tl.store(record + 2, item)
         tl.store(record + 3, epoch)
         tl.debug_barrier()
         tl.atomic_xchg(record, 1, sem="release", scope="sys")
     for peer in range(W):
-        tl.atomic_xchg(words_of(state_peers, peer) + 1, 1, sem="release", scope="sys")
+        tl.atomic_xchg(words_of(state_peers, peer) + 1, 1, sem="relaxed", scope="sys")
 
 
 @triton.jit
@@ -129,10 +129,16 @@ def words_of(table, peer):
 
 
 @triton.jit
-def set_flag(flag, epoch):
+def alive(state):
+    """1, or 0 once a wait has run out on any rank: from then on nothing is started and nothing published."""
+    return (tl.load(state + 1, volatile=True) == 0).to(tl.int32)
+
+
+@triton.jit
+def set_flag(flag, epoch, state):
     """Publish: everything that this program and those it has acquired from wrote is visible to whoever acquires it."""
     tl.debug_barrier()
-    tl.atomic_xchg(flag, epoch, sem="release", scope="sys")
+    tl.atomic_xchg(flag, epoch, mask=alive(state) != 0, sem="release", scope="sys")
 
 
 @triton.jit
@@ -231,7 +237,7 @@ def stage_shard(
         if READY:
             if arrive(tickets, tl.num_programs(0)):
                 for peer in range(W):
-                    set_flag(words_of(ready_peers, peer) + rank, epoch)
+                    set_flag(words_of(ready_peers, peer) + rank, epoch, state)
                 if ENTRY:
                     for peer in range(W):
                         wait_flag(ready + peer, epoch, site, peer, state, state_peers, record, limit, W, NVIDIA)
@@ -245,6 +251,6 @@ def close_call(
     if active != 0:
         epoch = tl.load(state)
         for peer in range(W):
-            set_flag(words_of(closed_peers, peer) + rank, epoch)
+            set_flag(words_of(closed_peers, peer) + rank, epoch, state)
         for peer in range(W):
             wait_flag(closed + peer, epoch, site, peer, state, state_peers, record, limit, W, NVIDIA)

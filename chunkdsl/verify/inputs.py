@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from chunkdsl.ir.graph import Op
-from chunkdsl.ir.types import Partial, Shard, shard_rows, shard_size
+from chunkdsl.ir.types import Partial, Shard, evaluate, shard_rows, shard_size
 from chunkdsl.plan.schedule import OpSchedule
 
 TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -29,7 +29,7 @@ def draw(op: Op, schedule: OpSchedule, dims: Mapping[str, int], world: int, seed
     shards: list[list[torch.Tensor]] = [[] for _ in range(world)]
     whole = {}
     for param, declared in zip(op.params, schedule.parameters, strict=True):
-        shape = tuple(size(e.size, dims) for e in declared.shape)
+        shape = tuple(evaluate(e.size, dims) for e in declared.shape)
         dtype = TORCH[declared.dtype]
         placement = param.value.type.placements[0] if param.value.type.placements else None
         copies = world if isinstance(placement, Partial) else 1
@@ -37,14 +37,9 @@ def draw(op: Op, schedule: OpSchedule, dims: Mapping[str, int], world: int, seed
         whole[param.name] = torch.stack([d.double() for d in drawn]).sum(0)
         for rank in range(world):
             tensor = drawn[rank % copies]
-            shards[rank].append(cut(tensor, placement.dim, world, rank) if isinstance(placement, Shard) else tensor.clone())
+            own = cut(tensor, placement.dim, world, rank) if isinstance(placement, Shard) else tensor.clone()
+            shards[rank].append(own)
     return Inputs(dict(dims), shards, whole)
-
-
-def size(value, dims: Mapping[str, int]) -> int:
-    from chunkdsl.ir.types import evaluate
-
-    return evaluate(value, dims)
 
 
 def numbers(shape, dtype, generator, integers: bool) -> torch.Tensor:

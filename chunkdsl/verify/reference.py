@@ -9,11 +9,9 @@ from chunkdsl.ir.graph import Op, Value
 LINEAR = frozenset("param const all_gather reduce_scatter all_reduce matmul transpose pick add sub neg mul div".split())
 
 
-def evaluate(op: Op, tensors: dict[str, torch.Tensor], sums: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Global float64 results. `tensors`: global parameters; `sums`: the total of those that are declared Partial."""
-    memo: dict[Value, torch.Tensor] = {}
-    for p in op.params:
-        memo[p.value] = (sums[p.name] if p.name in sums else tensors[p.name]).double()
+def evaluate(op: Op, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Global float64 results. `tensors`: global parameters; of one that is declared Partial, the sum of its addends."""
+    memo: dict[Value, torch.Tensor] = {p.value: tensors[p.name].double() for p in op.params}
     return {name: _value(v, memo) for name, v in op.results}
 
 

@@ -15,6 +15,7 @@ from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule, Schedule, 
 
 TILE = 16  # rows, columns and depth of the twin's tile
 LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
+ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
 
@@ -26,27 +27,25 @@ def shrink(schedule: Schedule, world: int) -> Schedule:
 
 
 def twin_range(r: DimRange, world: int) -> DimRange:
-    """Rows for two chunks and a ragged third in every shard."""
+    """Bounds for ROWS in every shard; small steps stay steps."""
     step = 1 if r.step == 1 else 4
     low = min(r.low, step) if r.low else 0
-    return replace(r, low=low, high=max(low, world * (2 * LONG_CHUNK + 8)), step=step)
+    return replace(r, low=low, high=max(low, world * ROWS), step=step)
 
 
 class Sizes:
     """Small sizes for the spec's, one for each distinct number: equal sizes stay equal, sharded ones fit the ranks."""
 
     def __init__(self, schedule: Schedule, world: int) -> None:
-        found: dict[int, bool] = {}
+        sharded: dict[int, bool] = {}
         for e in walk(schedule, Extent):
             if isinstance(e.size, int) and e.size > 3:
-                found[e.size] = found.get(e.size, False) or e.sharded
-        for op in schedule.ops:
-            for n in op.launches:
-                if isinstance(n.rows, int):
-                    found[n.rows] = True
+                sharded[e.size] = sharded.get(e.size, False) or e.sharded
+        rows = {n.rows for op in schedule.ops for n in op.launches if isinstance(n.rows, int)}
         self.map: dict[int, int] = {}
-        for i, (size, sharded) in enumerate(sorted(found.items())):
-            self.map[size] = (UNIT + 8 * i) * (world if sharded else 1)
+        for i, size in enumerate(sorted({*sharded, *rows})):
+            least = ROWS if size in rows else UNIT
+            self.map[size] = (least + TILE * i) * (world if size in rows or sharded[size] else 1)
 
     def of(self, size: SymSize) -> SymSize:
         if isinstance(size, int):

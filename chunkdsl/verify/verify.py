@@ -12,7 +12,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from chunkdsl.check.worlds import prove_op
+from chunkdsl.check.worlds import misfit, prove_op
 from chunkdsl.ir.graph import Program
 from chunkdsl.plan.schedule import Schedule
 from chunkdsl.render.module import class_name, render_module
@@ -29,9 +29,10 @@ def verify(
     *,
     full_size: bool = False,
     compiled: bool = True,
+    command: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Row]:
-    """Rows of the table, in a fixed order. `say` gets progress."""
+    """Rows of the table, in a fixed order. `say` gets progress; `command` begins the commands that repeat a failure."""
     title = class_name(schedule.path)
     # The compiler gets a process of its own: here Triton's language is patched for the interpreter.
     with (
@@ -45,8 +46,12 @@ def verify(
             future = background.submit(compile_text, text, folder, title, max(worlds))
         rows = []
         for world in worlds:
-            rows += prove_rows(schedule, world, say)
-            rows += simulate_rows(program, schedule, world, seeds, Path(folder), title, full_size, say)
+            found = prove_rows(schedule, world, say)
+            if not any(misfit(op, world) for op in schedule.ops):  # the module refuses this size, as the proof says
+                found += simulate_rows(program, schedule, world, seeds, Path(folder), title, full_size, say)
+            rows += [
+                r if r.passed else replace(r, again=f"{command} --world {world} {r.again}".rstrip()) for r in found
+            ]
         if future is not None:
             say("waiting for the compiler")
             rows += future.result()
@@ -65,7 +70,8 @@ def prove_rows(schedule: Schedule, world: int, say) -> list[Row]:
         started = time.perf_counter()
         verdict = prove_op(schedule, op, world)
         detail = verdict.note or "\n".join(str(r) for r in verdict.refutations)
-        rows.append(Row(op.name, "proof", f"{world} ranks", verdict.proven, detail, time.perf_counter() - started))
+        spent = time.perf_counter() - started
+        rows.append(Row(op.name, "proof", f"{world} ranks", verdict.proven, detail, spent, "--no-compile"))
     return rows
 
 
@@ -80,7 +86,9 @@ def simulate_rows(program, schedule, world, seeds, folder, title, full_size, say
         for seed in range(seeds):
             say(f"simulating {op.name} on {world} ranks, seed {seed}: {describe(op, calls)}")
             pointers = seed % 2 == 1
-            rows += run_op(module, title, small, op, typed[op.name], world, seed, calls, pointers=pointers)
+            again = f"--seeds {seed + 1} --no-compile"
+            made = run_op(module, title, small, op, typed[op.name], world, seed, calls, pointers=pointers)
+            rows += [replace(r, again=again) for r in made]
     return rows
 
 

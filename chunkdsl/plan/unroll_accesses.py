@@ -1,0 +1,89 @@
+"""Regions that the tiles of a launch read and write: rows first..live of shard `owner`, all columns.
+
+Parameters of the op are not in the plan: nobody writes them during a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chunkdsl.plan.plan import Access, Act, Region
+from chunkdsl.plan.unroll_frame import Frame
+
+Box = Callable[[str, int, int, int], Region]  # (buffer, rank, slot, first row)
+
+
+def tile_accesses(f: Frame, rank: int, owner: int, first: int, live: int) -> tuple[Access, ...]:
+    n, g, found = f.launch, f.geometry, []
+    for o in (n.a, *n.operands) if n.a else n.operands:
+        kind = f.kinds.get(o.source)
+        if kind is None or o.role not in ("a", "full"):
+            continue
+        if kind == "symmetric":
+            at = owner * g.stride
+            region = Region(o.source, rank, f.slot, at + first, at + live, 0, f.widths[o.source])
+            what, mask = f.contents.gathered(o.source)
+            found.append(Access(Act.NEED, region, None, what, mask, (owner * g.shard + first, 0)))
+        else:
+            low = first if o.layout == "own" else owner * g.shard + first
+            found += f.reads_local(o.source, rank, low, low + live - first)
+    cols = f.cols[rank]
+    if cols:
+
+        def box(buffer: str, on: int, slot: int, row: int) -> Region:
+            return Region(buffer, on, slot, row, row + live - first, 0, cols)
+
+        writes = _sum_writes if n.sums else _local_writes if n.destination.kind == "local" else _partial_writes
+        found += writes(f, rank, owner, first, box)
+    return tuple(found)
+
+
+def _local(f: Frame, rank: int, owner: int, first: int, box: Box) -> Region:
+    """A buffer of the instance, or a result, which is new for every call."""
+    d = f.launch.destination
+    row = first if d.layout == "own" else owner * f.geometry.shard + first
+    return box(d.buffer, rank, 0 if d.buffer in f.kinds else f.call, row)
+
+
+def _local_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[Access]:
+    n, g = f.launch, f.geometry
+    region, (what, mask) = _local(f, rank, owner, first, box), f.contents.of(n)
+    moved = next((o for o in n.operands if o.arrived and not n.products), None)
+    if moved is not None and what != n.name:  # copied out of a broadcast buffer
+        return [Access(Act.COPY, region, box(moved.source, rank, f.slot, owner * g.stride + first))]
+    return [Access(Act.PUT, region, None, what, mask, (owner * g.shard + first, 0))]
+
+
+def _partial_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[Access]:
+    """This rank's addend of a sum, where those who add will read it or the moves fetch it."""
+    d, g = f.launch.destination, f.geometry
+    row = owner * g.stride + first
+    if d.kind == "push":
+        readers = range(f.world) if d.everyone else (owner,)
+        regions = [box(d.buffer, p, f.slot, rank * g.stride + first) for p in readers]
+    elif d.kind == "publish":
+        regions = [box(d.buffer, rank, f.slot, first if d.everyone else row)]
+    elif d.stage and owner == rank:
+        regions = [box(d.stage, rank, f.slot, row)]
+    else:
+        regions = [box(d.buffer, rank, 0, row)]
+    return [Access(Act.PUT, r, None, f.sum_name, 1 << rank, (owner * g.shard + first, 0)) for r in regions]
+
+
+def _sum_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[Access]:
+    """Copies the first addend and adds the others in place; a broadcast then copies the total to every peer."""
+    n, g, stage = f.launch, f.geometry, f.launch.sums.parts.source
+    row = owner * g.stride + first
+    if n.sums.ring:
+        partial = next(m.source for x in f.op.launches for m in x.moves if m.buffer == stage)
+        parts = [box(partial, rank, 0, row)] + ([box(stage, rank, f.slot, row)] if f.world > 1 else [])
+    elif n.sums.side == "pull":
+        parts = [box(stage, q, f.slot, row if n.space == "own" else first) for q in range(f.world)]
+    else:
+        parts = [box(stage, rank, f.slot, q * g.stride + first) for q in range(f.world)]
+    d = n.destination
+    to = _local(f, rank, owner, first, box) if d.kind == "local" else box(d.buffer, rank, f.slot, row)
+    made = [Access(Act.COPY, to, parts[0])] + [Access(Act.ADD, to, p) for p in parts[1:]]
+    if d.kind == "broadcast":
+        made += [Access(Act.COPY, box(d.buffer, p, f.slot, row), to) for p in range(f.world) if p != rank]
+    return made

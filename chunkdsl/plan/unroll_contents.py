@@ -1,0 +1,39 @@
+"""What lies in the buffers of an op, as names: what a launch computes, or the sum of what all ranks computed.
+
+A content is (name, mask of addends). Names are compared, never looked into.
+"""
+
+from __future__ import annotations
+
+from chunkdsl.plan.schedule import Launch, OpSchedule
+
+Content = tuple[str, int]
+
+
+class Contents:
+    def __init__(self, op: OpSchedule, world: int) -> None:
+        self._op, self._all = op, (1 << world) - 1
+
+    def of(self, n: Launch) -> Content:
+        """What a launch leaves in its destination."""
+        if n.sums:
+            return f"{n.sums.parts.source} sum", self._all
+        if n.operands and n.operands[0].arrived and not n.products and not n.moves:
+            source = self.maker(n.operands[0].source)
+            if source is not None:  # copied out of a broadcast buffer
+                return self.of(source)
+        return n.name, 1
+
+    def maker(self, buffer: str) -> Launch | None:
+        """The launch whose tiles write a buffer."""
+        return next((n for n in self._op.launches if n.destination.buffer == buffer), None)
+
+    def gathered(self, buffer: str) -> Content:
+        """What lies in a symmetric buffer that tiles read: staged shards, or what a launch sent to every rank."""
+        staged = next((n.staging.source for n in self._op.launches if n.staging and n.staging.buffer == buffer), None)
+        return (staged, 1) if staged is not None else self.of(self.maker(buffer))
+
+    def sum_of(self, n: Launch) -> str:
+        """The sum that a launch's partial results end in: that of the next launch that adds."""
+        at = self._op.launches.index(n)
+        return next(f"{m.sums.parts.source} sum" for m in self._op.launches[at:] if m.sums)

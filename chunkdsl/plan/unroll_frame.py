@@ -1,0 +1,55 @@
+"""One launch in one call: the numbers that its tasks on all ranks share, each worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
+from chunkdsl.plan.plan import Access, Act, Region
+from chunkdsl.plan.schedule import Launch, OpSchedule
+from chunkdsl.plan.unroll_book import Book
+from chunkdsl.plan.unroll_contents import Contents
+
+
+class Frame:
+    """heights   rows that each shard really has
+    blocks    runs of row blocks with equal chunks (Geometry.blocks)
+    cols      columns of the launch's value on each rank
+    widths    columns of each buffer in this call
+    slot      copy of the symmetric buffers that this call uses: the first epoch is 1
+    gather    the moves whose arrivals the tiles wait for, if they wait for a gather
+    """
+
+    def __init__(
+        self, op: OpSchedule, world: int, launch: Launch, call: int, dims: Mapping[str, int],
+        book: Book, contents: Contents,
+    ) -> None:  # fmt: skip
+        self.op, self.world, self.launch, self.call, self.dims = op, world, launch, call, dims
+        self.book, self.contents = book, contents
+        self.geometry = g = Geometry.of(launch.rows, launch.space == "whole", op.pad, dims, world)
+        self.heights = [g.height(owner) for owner in range(world)]
+        self.blocks = list(g.blocks(launch))
+        self.cols = [local_size(launch.cols, dims, world, rank) for rank in range(world)]
+        self.kinds = {b.name: b.kind for b in op.buffers}
+        self.widths = {b.name: nominal_size(b.cols, dims, world) for b in op.buffers}
+        self.slot = (call + 1) % op.slots
+        moves = [m for n in op.launches for m in n.moves if m.kind == "gather"]
+        self.gather = next((m for m in moves if m.arrived == launch.chunk_flags), None)
+        self.sum_name = "" if launch.sums or launch.destination.kind == "local" else contents.sum_of(launch)
+        self._local: dict[str, tuple] = {}
+
+    def chunk(self, flags: str, owner: int, group: int, chunk: int, giver: int) -> int:
+        """Number of the signal of chunk `chunk` of shard `group` on rank `owner` in this call."""
+        return self.book.chunk(flags, owner, group, chunk, giver, self.call)
+
+    def reads_local(self, source: str, rank: int, low: int, high: int) -> list[Access]:
+        """Rows low..high of a local buffer that an earlier launch of this call filled."""
+        if source not in self._local:
+            maker = self.contents.maker(source)
+            own = maker.destination.layout == "own"
+            shard = Geometry.of(maker.rows, False, self.op.pad, self.dims, self.world).shard if own else 0
+            cols = [local_size(maker.cols, self.dims, self.world, rank) for rank in range(self.world)]
+            self._local[source] = *self.contents.of(maker), shard, cols
+        what, mask, shard, cols = self._local[source]
+        region = Region(source, rank, 0, low, high, 0, cols[rank])
+        return [] if region.empty else [Access(Act.NEED, region, None, what, mask, (rank * shard + low, 0))]

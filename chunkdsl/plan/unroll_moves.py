@@ -1,0 +1,100 @@
+"""Transfers: staging a shard, and chunks carried between ranks by a copy lane or by programs of a launch.
+
+Each function adds tasks for one rank and returns their indices. A chunk without rows makes a task that only waits and
+signals.
+"""
+
+from __future__ import annotations
+
+from chunkdsl.plan.plan import Access, Act, Region
+from chunkdsl.plan.routes import Walk
+from chunkdsl.plan.schedule import Moves
+from chunkdsl.plan.unroll_frame import Frame
+
+
+def add_staging(f: Frame, rank: int) -> None:
+    """This rank's shard goes to its own place of the gathered buffer, before anything is sent."""
+    s, g, book = f.launch.staging, f.geometry, f.book
+    height, ranks = f.heights[rank], range(f.world)
+    region = Region(s.buffer, rank, f.slot, rank * g.stride, rank * g.stride + height, 0, f.widths[s.buffer])
+    reads = f.reads_local(s.source, rank, 0, height) if s.source in f.kinds else []
+    put = () if region.empty else (Access(Act.PUT, region, None, s.source, 1, (rank * g.shard, 0)),)
+    word = f"{s.source} staged"
+    said = tuple([book.signal(s.ready, p, rank, rank, f.call, word) for p in ranks]) if s.ready else ()
+    label = f"stages its shard of {s.source}"
+    book.main(rank, f.call, "stage", s.line, label, accesses=(*reads, *put), signals=said)
+    if s.wait_all:
+        heard = tuple([book.signal(s.ready, rank, p, p, f.call, word) for p in ranks])
+        book.main(rank, f.call, "barrier", s.line, f"entry barrier before copies of {s.source}", waits=heard)
+
+
+def add_copies(f: Frame, m: Moves, rank: int, begin: int) -> None:
+    """A copy engine's lane. It forks from the stream before the kernel starts (after the staging and its barrier) and
+    is joined before the call ends."""
+    lane = f"copies {m.name}"
+    f.book.open(lane, True)
+    made = [t for step in range(f.world - 1) for t in add_move(f, m, rank, step, lane, begin)]
+    f.book.joins.setdefault(rank, []).extend(made[-1:])
+
+
+def add_move(f: Frame, m: Moves, rank: int, step: int, lane: str, begin: int) -> list[int]:
+    """The chunks of one step of a rank's moves."""
+    peer = (rank + 1) % f.world if m.ring else m.walk.at(rank, step, f.world)
+    return (_gather if m.kind == "gather" else _scatter)(f, m, rank, step, peer, lane, begin)
+
+
+def _gather(f: Frame, m: Moves, rank: int, step: int, peer: int, lane: str, begin: int) -> list[int]:
+    g, chunk = f.geometry, f.launch.chunk
+    shard = Walk.DOWN.at(rank, step, f.world) if m.ring else rank if m.side == "push" else peer
+    reader, holder = (rank, peer) if m.side == "pull" else (peer, rank)
+    size, width, at = g.chunk(chunk), f.widths[m.buffer], shard * g.stride
+    ready = ()
+    if m.ready and m.via != "copy_engine":
+        ready = (f.book.signal(m.ready, rank, peer, peer, f.call, "staged"),)
+    made = []
+    for c in range(g.chunks(chunk)):
+        first, end = c * size, min((c + 1) * size, f.heights[shard])
+        accesses, waits = (), ready
+        if first < end:
+            to, of = (Region(m.buffer, r, f.slot, at + first, at + end, 0, width) for r in (reader, holder))
+            accesses = (Access(Act.COPY, to, of),)
+        if m.ring and step:  # forwards what the left neighbour sent
+            waits = (*ready, f.chunk(m.arrived, rank, shard, c, (rank - 1) % f.world))
+        gives = (f.chunk(m.arrived, reader, shard, c, rank),)
+        label = f"carries shard {shard}, chunk {c} from rank {holder} to rank {reader}"
+        made.append(
+            f.book.task(rank, lane, f.call, "move", m.line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
+        )
+    return made
+
+
+def _scatter(f: Frame, m: Moves, rank: int, step: int, peer: int, lane: str, begin: int) -> list[int]:
+    g, chunk = f.geometry, f.launch.out_chunk
+    owner = Walk.DOWN_OWN.at(rank, step, f.world) if m.ring else peer
+    group = owner if m.ring else rank
+    size, width = g.chunk(chunk), f.widths[m.buffer]
+    made = []
+    for c in range(g.chunks(chunk)):
+        first, end = c * size, min((c + 1) * size, f.heights[owner])
+        accesses: tuple[Access, ...] = ()
+        if first < end:
+            rows = group * g.stride + first, group * g.stride + end
+            of = Region(m.source, rank, 0, owner * g.stride + first, owner * g.stride + end, 0, width)
+            to = Region(m.buffer, peer, f.slot, *rows, 0, width)
+            accesses = (Access(Act.COPY, to, of),)
+            if m.ring and step:  # adds what the left neighbour sent
+                accesses += (Access(Act.ADD, to, Region(m.buffer, rank, f.slot, *rows, 0, width)),)
+        waits = (f.chunk(m.done, rank, owner, c, rank),)
+        if m.ring and step:
+            waits += (f.chunk(m.arrived, rank, owner, c, (rank - 1) % f.world),)
+        gives = (f.chunk(m.arrived, peer, group, c, rank),)
+        label = f"carries partial sums of shard {owner}, chunk {c} to rank {peer}"
+        made.append(
+            f.book.task(rank, lane, f.call, "move", m.line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
+        )
+    return made
+
+
+def pieces(f: Frame, m: Moves, chunk_rows: int) -> int:
+    """Programs' worth of work in a chunk: a copy engine takes it whole."""
+    return 1 if m.via == "copy_engine" else -(-min(chunk_rows, f.geometry.shard) // f.launch.tiling.piece_rows)

@@ -1,0 +1,63 @@
+"""Tiles of a launch: one task for each run of row blocks of a shard that wait for and signal the same chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chunkdsl.plan.schedule import Launch
+from chunkdsl.plan.unroll_accesses import tile_accesses
+from chunkdsl.plan.unroll_frame import Frame
+
+
+def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[int]:
+    """The tiles of the shard that a rank comes to at this step: its own one, or the whole row dim, if there is but one
+    step."""
+    n = f.launch
+    owner = visited(n, rank, step, f.world)
+    columns = max(1, -(-f.cols[rank] // n.tiling.bn))
+    kind, verb = ("reduce", "adds") if n.sums else ("tile", "computes")
+    made = []
+    for first, end, awaited, signalled in f.blocks:
+        live = min(end, f.heights[owner])
+        accesses = tile_accesses(f, rank, owner, first, live) if first < live else ()
+        waits = tuple([f.chunk(n.chunk_flags, rank, *word) for word in _waits(f, rank, owner, awaited)])
+        signals = tuple([s for c in signalled for s in _signals(f, rank, owner, c)])
+        count = -(-(end - first) // n.tiling.bm) * columns
+        label = f"{verb} rows {first}..{end} of shard {owner} in {n.name}"
+        made.append(f.book.task(rank, lane, f.call, kind, n.line, label, accesses, (begin,), waits, signals, count))
+    return made
+
+
+def visited(n: Launch, rank: int, step: int, world: int) -> int:
+    """The shard whose tiles come at this step."""
+    return n.walk.at(rank, step, world) if n.space == "all" else rank if n.space == "own" else 0
+
+
+def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """(shard, chunk, rank that signals it) of what a tile waits for on its own rank."""
+    n, left = f.launch, (rank - 1) % f.world
+    if not n.chunk_flags:
+        return []
+    if n.sums and not n.sums.ring:
+        return [(q, c, q) for q in range(f.world) for c in awaited]
+    if n.sums:
+        return [(rank, c, left) for c in awaited] if f.world > 1 else []
+    if f.gather is None:  # broadcast by the owner
+        return [(owner, c, owner) for c in awaited]
+    if owner == rank:  # staged before the launch
+        return []
+    giver = rank if f.gather.side == "pull" else left if f.gather.ring else owner
+    return [(owner, c, giver) for c in awaited]
+
+
+def _signals(f: Frame, rank: int, owner: int, c: int) -> Iterator[int]:
+    """Words that are set once all tiles of chunk `c` are done."""
+    d = f.launch.destination
+    if d.kind == "hand_over":
+        if d.stage and owner == rank:
+            yield f.chunk(d.arrived, rank, rank, c, rank)
+        else:
+            yield f.chunk(d.done, rank, owner, c, rank)
+    elif d.kind in ("push", "publish", "broadcast"):
+        for reader in range(f.world) if d.everyone or d.kind == "broadcast" else (owner,):
+            yield f.chunk(d.arrived, reader, rank, c, rank)
