@@ -1,4 +1,4 @@
-"""`chunkdsl check` starts quickly. Processor seconds are compared with those of what it stands on, as machines differ."""
+"""`chunkdsl check` starts quickly. Processor seconds, compared with those of what it stands on: machines differ."""
 
 import os
 import resource

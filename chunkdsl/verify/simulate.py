@@ -112,8 +112,8 @@ def as_tuple(value) -> tuple[torch.Tensor, ...]:
 def compare_results(
     op: OpSchedule, typed: Op, inputs: list[Inputs], results, world: int, where: str, integers: bool
 ) -> list[Row]:
-    """Two rows for each result: bits against `exact`, then against float64. `results[rank][call]`: (fused, exact). Below
-    the gate a call promises the bits of `exact` only where the spec says so."""
+    """Two rows for each result: bits against `exact`, then against float64. `results[rank][call]`: (fused, exact).
+    Below the gate a call promises the bits of `exact` only where the spec says so."""
     rows = []
     for i, result in enumerate(op.results):
         limit = 0.0 if integers else TOLERANCE[result.dtype]
@@ -129,7 +129,7 @@ def compare_results(
             gap = error(whole, reference)
             worst = max(worst, gap)
             if not gap <= limit:
-                wrong.append(f"{named}: error {gap:.2e}, allowed {limit:g}; {differs(whole, reference)}")
+                wrong.append(f"{named}: error {gap:.2e}, allowed {limit:g}; {farthest(whole, reference)}")
         rows.append(Row(op.name, f"{result.name} = exact, bit by bit", where, not different, few(different)))
         kind = "float64 on small integers, equal" if integers else f"float64 within {limit:g}"
         rows.append(Row(op.name, f"{result.name} = {kind}", where, not wrong, few(wrong) or f"error {worst:.2e}"))
@@ -152,6 +152,15 @@ def differs(value: torch.Tensor, wanted: torch.Tensor) -> str:
     at = tuple(unequal.nonzero()[0].tolist())
     first = f"[{', '.join(map(str, at))}] is {value[at].item():g}, not {wanted[at].item():g}"
     return f"{int(unequal.sum())} of {unequal.numel()} elements, the first {first}"
+
+
+def farthest(value: torch.Tensor, wanted: torch.Tensor) -> str:
+    """The element with the largest difference."""
+    if value.shape != wanted.shape:
+        return differs(value, wanted)
+    gaps = (value - wanted).abs().nan_to_num(nan=float("inf"))
+    at = tuple(int(i) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
+    return f"farthest [{', '.join(map(str, at))}]: {value[at].item():g}, not {wanted[at].item():g}"
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
