@@ -104,7 +104,8 @@ def rank_order_ring(span: Span) -> Finding:
         tensor w : bf16[512 @ tp, 512]
         op f(x, w) -> y { y = reduce_scatter(x @ w, M) with { route = ring, reduce = fixed } }
     """
-    return Finding("a ring cannot add in rank order", span, "rank_order", help="write reduce = fixed, or route = swizzle")
+    mend = "write reduce = fixed, or route = swizzle"
+    return Finding("a ring cannot add in rank order", span, "rank_order", help=mend)
 
 
 @rule("CD605", "dtype-not-built")

@@ -1,28 +1,40 @@
 """Proves the schedule of an op for a list of world sizes, over the sequences of calls that reuse depends on.
 
-With B buffers the plan is unrolled B + 1 calls: all at the largest shape, all at the smallest, all at fewer rows than
-ranks; then with the middle ones at the smallest between the largest, and with fewer rows than ranks between ragged ones.
-Three equal calls prove nothing about what lies between them.
+Three equal calls prove nothing about what lies between them, so with B buffers these are unrolled for every world size:
+
+    B + 1 calls at the largest shape
+    the largest, then up to B calls at the smallest that the dims allow (no rows, if a range begins at 0), the largest
+
+and up to MANY ranks also
+
+    B + 1 calls at the smallest
+    B + 1 calls with fewer rows than ranks
+    a ragged shape, then B calls with fewer rows than ranks, the ragged shape
+
+With two buffers, shapes that differ meet both in neighbouring calls and in calls that share a buffer. The largest shape
+is the bound of a dim, or what gives a shard all kinds of edges between tiles and chunks (`largest`). Every call sizes
+its buffers by the largest of its sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from chunkdsl.check.prove import Refutation, prove
 from chunkdsl.ir.policy import ChunkCount
-from chunkdsl.ir.types import shard_rows
+from chunkdsl.ir.types import DimRange, shard_rows
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.plan.unroll import unroll
 
-CHUNKS = 4  # a shard with more chunks adds no new kind of edge: every chunk's waits and signals are its own
-MANY = 16  # beyond, only the largest shape and the smallest between two of it
+CHUNKS = 3  # a shard with more chunks adds no new kind of edge: every chunk's waits and signals are its own
+MANY = 16  # ranks: beyond, the cost of a proof grows with their square
+TRANSFERS = 8192  # chunks x ranks x ranks above which tiles of many chunks are proven with one tile a shard
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one op at one world size. `note` says why no module serves that size, and then nothing is proven."""
+    """What is known of one op at one world size. `note` says why no module serves it, and then nothing is proven."""
 
     op: str
     world: int
@@ -53,40 +65,43 @@ def prove_op(schedule: Schedule, op: OpSchedule, world: int) -> Verdict:
 
 
 def call_sequences(schedule: Schedule, op: OpSchedule, world: int) -> Iterator[list[dict[str, int]]]:
-    """Bindings of the run-time dims for consecutive calls."""
-    full = {r.name: largest(op, r.name, r.high, r.step, world) for r in schedule.ranges}
+    """Bindings of the run-time dims for consecutive calls, as the head of this file lists them, each sequence once."""
+    full = {r.name: largest(op, r.high, r.step, world) for r in schedule.ranges}
 
-    def pick(kind: str) -> dict[str, int]:
-        dims = {}
-        for r in schedule.ranges:
-            least = -(-r.low // r.step) * r.step
-            value = {"low": least, "few": world // 2 + 1, "ragged": full[r.name] - 1}[kind]
-            dims[r.name] = max(least, min(full[r.name], value // r.step * r.step))
-        return dims
+    def pick(value: Callable[[DimRange], int]) -> dict[str, int]:
+        """The multiple of the step at `value` or below, inside the range."""
+        least = {r.name: -(-r.low // r.step) * r.step for r in schedule.ranges}
+        return {r.name: max(least[r.name], min(full[r.name], value(r) // r.step * r.step)) for r in schedule.ranges}
 
-    least, few, ragged = (pick(name) for name in ("low", "few", "ragged"))
-    yield [full] * (op.slots + 1)
-    sequences = [[full, *[least] * max(1, op.slots - 1), full]]
+    low = pick(lambda r: r.low)
+    few = pick(lambda r: (world + 1) // 2)
+    ragged = pick(lambda r: full[r.name] - 1)
+    again = op.slots + 1
+    sequences = [[full] * again, *([full, *[low] * n, full] for n in range(1, op.slots + 1))]
     if world <= MANY:
-        sequences += [[least] * (op.slots + 1), [few] * (op.slots + 1)]
-        sequences += [[ragged, *[few] * max(1, op.slots - 1), ragged]]
+        sequences += [[low] * again, [few] * again, [ragged, *[few] * op.slots, ragged]]
     seen: list[list[dict[str, int]]] = []
     for calls in sequences:
-        if any(dims != full for dims in calls) and calls not in seen:
+        if calls not in seen:
             seen.append(calls)
             yield calls
 
 
-def largest(op: OpSchedule, dim: str, high: int, step: int, world: int) -> int:
-    """The bound of a dim, or as many rows as give every shard CHUNKS whole chunks and a ragged one."""
-    rows = [
-        n.tiling.bm * CHUNKS if isinstance(chunk, ChunkCount) else chunk.count * CHUNKS
-        for n in op.launches
-        for chunk in (n.chunk, n.out_chunk)
-        if chunk is not None
-    ]
-    cap = world * (max(rows, default=1) + 1)
-    return max(step, min(high, cap) // step * step)
+def largest(op: OpSchedule, high: int, step: int, world: int) -> int:
+    """The bound of a dim, or as many rows as give every shard CHUNKS whole chunks and a ragged one, and a second tile
+    where tiles hold many chunks."""
+    chunks, rows = CHUNKS if world <= MANY else CHUNKS - 1, 1
+    for n in op.launches:
+        for chunk in (n.chunk, n.out_chunk):
+            if chunk is None:
+                continue
+            if isinstance(chunk, ChunkCount):
+                small, wide, each = n.tiling.bm, n.tiling.bm * chunks, chunk.count
+            else:
+                small, wide = chunk.count * chunks, max(chunk.count * chunks, chunk.count + n.tiling.bm)
+                each = -(-wide // chunk.count)
+            rows = max(rows, wide if each * world * world <= TRANSFERS else small)
+    return max(step, min(high, world * (rows + 1)) // step * step)
 
 
 def misfit(op: OpSchedule, world: int) -> str:
@@ -102,6 +117,7 @@ def misfit(op: OpSchedule, world: int) -> str:
             for rank in range(world):
                 e = p.shape[-1]
                 cols = shard_rows(e.size, world, rank) if e.sharded else e.size
-                if cols * sizes[p.dtype] % 16:
-                    return f"rank {rank}'s rows of {p.name} have {cols} elements, {cols * sizes[p.dtype]} bytes: no TMA stride"
+                length = cols * sizes[p.dtype]
+                if length % 16:
+                    return f"rank {rank}'s rows of {p.name} have {cols} elements, {length} bytes: no TMA stride"
     return ""
