@@ -205,7 +205,7 @@ class OpBuilder(Transports):
     def _left(self, products: list[Value], name: str):
         """The shared left operand of the products, and the settled gather that fills it if there is one."""
         left = products[0].args[0]
-        if len(products) > 2 or any(p.args[0] is not left for p in products):
+        if len(products) > 2 or any(not same_left(p.args[0], left) for p in products):
             self._refuse(
                 "more than two products in a statement, or products with different left operands",
                 "bind the products to names in statements of their own",
@@ -254,3 +254,8 @@ class OpBuilder(Transports):
             self.places[value] = (name, self._layout(value))
             self.names[value] = name
         return self.places[value]
+
+
+def same_left(a: Value, b: Value) -> bool:
+    """One tensor, or the same gather written twice."""
+    return a is b or (a.kind == b.kind == "all_gather" and a.args[0] is b.args[0] and a.policy == b.policy)
