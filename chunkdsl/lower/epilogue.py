@@ -13,6 +13,8 @@ from chunkdsl.plan.limits import ACCUMULATOR_REGISTERS, SHARED_BYTES, stages_for
 from chunkdsl.plan.routes import GATHER_ARRIVAL, GIVEN, LOCAL_FIRST, SCATTER_ORDER, Walk
 from chunkdsl.plan.schedule import Choice, Instruction, Operand, Tiling
 
+STAGES = 4  # of the software pipeline, as in the kernels of the design that were measured
+
 
 class Epilogue(Facts):
     def __init__(self, op: Op, program: Program, report: Report) -> None:
@@ -38,11 +40,9 @@ class Epilogue(Facts):
         policy, dtype = products[0].policy, products[0].args[0].type.dtype
         span = policy.spans.get("tile", products[0].span)
         n = len(products)
-        tile = policy.tile
-        if tile is None:
-            tile = default_tile(dtype.value, n)
-            shown = "x".join(map(str, tile))
-            self.choices.append(Choice(f"{self.op.name}: product", "tile", shown, "fills the register file"))
+        tile = policy.tile or default_tile(dtype.value, n)
+        if policy.tile is None:
+            self._chose("tile", "x".join(map(str, tile)), "fills the register file")
         bm, bn, bk = tile
         text = f"{bm}x{bn}x{bk}"
         if bm * bn * n > ACCUMULATOR_REGISTERS:
@@ -52,9 +52,18 @@ class Epilogue(Facts):
         if not any(stages_for(t, stage_bytes, 1) for t in SHARED_BYTES if t != "gfx942"):
             self.report.add(shared_memory_too_large(text, stage_bytes, SHARED_BYTES["sm_90"], "sm_90", span))
             raise Refused
-        stages = policy.stages or 4
+        stages = policy.stages or STAGES
+        if policy.stages is None:
+            self._chose("stages", str(stages), "or as many as fit the target's shared memory")
         warps = policy.warps or (8 if bm * bn * n >= 128 * 128 else 4)
+        if policy.warps is None:
+            self._chose("warps", str(warps), "at most 128 accumulator registers a thread")
+        if policy.compute is None:
+            self._chose("compute", "generated", "library kernels cannot wait for chunks")
         return Tiling(bm, bn, bk, warps, stages, 32, 256)
+
+    def _chose(self, key: str, value: str, why: str) -> None:
+        self.choices.append(Choice(f"{self.op.name}: product", key, value, why))
 
     def _epilogue(self, value: Value, made: dict, operands: dict[Value, Operand], steps: list) -> str | int | float:
         """Instructions for a pointwise tree. `made` maps leaves and shared nodes to their targets."""

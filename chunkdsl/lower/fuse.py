@@ -36,7 +36,7 @@ RESERVED = frozenset(
 
 class OpBuilder(Transports):
     def build(self) -> OpSchedule | None:
-        gate = settle_gate(self.op, self.program, self.report)
+        gate = settle_gate(self.op, self.program, self.report, self.choices)
         try:
             for p in self.op.params:
                 self._dtype(p.value)

@@ -6,23 +6,29 @@ from chunkdsl.check.targets import pattern_not_built
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
 from chunkdsl.ir.policy import FuseFrom, Policy
-from chunkdsl.plan.schedule import Gate
+from chunkdsl.plan.schedule import Choice, Gate
 
 
-def settle_gate(op: Op, program: Program, report: Report) -> Gate | None:
-    """The strictest `fuse_from` and the one `fallback` of an op's statements. None (reported) where they disagree."""
+def settle_gate(op: Op, program: Program, report: Report, record: list[Choice]) -> Gate | None:
+    """The strictest `fuse_from` and the one `fallback` of an op's statements. None (reported) where they disagree.
+    Records what `auto` became."""
     policies = [v.policy for v in values_of(op) if v.policy.fuse_from or v.policy.fallback]
     gates = [g for p in policies if p.fuse_from and (g := fold(p.fuse_from, program))]
     fallbacks = list(dict.fromkeys(p.fallback for p in policies if p.fallback))
     if len(fallbacks) > 1:
         return refuse("two fallbacks in one op", "give all statements the same", "fallback", policies, report, op)
+    if not gates:
+        record.append(Choice(f"{op.name}: op", "fuse_from", "always", "no size is known to run faster unfused"))
+    if not fallbacks:
+        record.append(Choice(f"{op.name}: op", "fallback", "nccl", "the fastest that runs everywhere"))
+    fallback = fallbacks[0] if fallbacks else "nccl"
     if any(g.count is None for g in gates):
-        return Gate(FuseFrom(None), fallbacks[0] if fallbacks else "nccl")
+        return Gate(FuseFrom(None), fallback)
     sized = [g for g in gates if g.count]
     if len({g.dim for g in sized}) > 1:
         return refuse("gates along two dims in one op", "name the same dim", "fuse_from", policies, report, op)
     least = max(sized, key=lambda g: g.count, default=FuseFrom(0))
-    return Gate(least, fallbacks[0] if fallbacks else "nccl")
+    return Gate(least, fallback)
 
 
 def fold(gate: FuseFrom, program: Program) -> FuseFrom:
