@@ -93,11 +93,11 @@ class Operation:
         """The fused op; its fallback below the gate or where hardware or shape does not suit."""
         self.check()
         tensors, dims = self.bind(tensors, given)
+        self.agree(dims)
         reason = self.unfused(dims)
         if reason is not None:
             return self._unfused(reason, tensors, dims, out)
         self.machine.begin_call(self.NAME)
-        self.agree(dims)
         results = self.results(dims, out)
         self.run(True, 1, dims, *tensors, *results)
         self.machine.end_call()
