@@ -38,7 +38,9 @@ class Choices:
         return value
 
     def refuse(self, diagnostic) -> None:
-        self.report.add(diagnostic)
+        """Reports the first thing wrong with a policy: mending it often mends the others."""
+        if self.ok:
+            self.report.add(diagnostic)
         self.ok = False
 
     def span(self, key: str):
