@@ -191,8 +191,8 @@ def test_each_choice_is_recorded_once_with_a_reason(collective):
 
 
 def test_what_the_spec_says_is_no_choice():
-    transport = "chunk = 8 along M, route = ring, via = ldst, side = push, place = own_sms(2), order = arrival, buffers = 1"
-    product = "compute = generated, stages = 3, warps = 4, tile = 64x64x32"
+    transport = "route = ring, via = ldst, side = push, place = own_sms(2), order = arrival, buffers = 1"
+    product = "chunk = 8 along M, compute = generated, stages = 3, warps = 4, tile = 64x64x32"
     pairs = f"fuse_from = always, fallback = exact, {product}, {transport}"
     made, codes = scheduled(HEAD + GATHER + f" with {{ {pairs} }} }}\n")
     assert codes == [] and made.ops[0].choices == ()
