@@ -46,7 +46,8 @@ def call_sizes(schedule: Schedule, world: int) -> list[dict[str, int]]:
         dims = {}
         for r in schedule.ranges:
             least = -(-max(r.low, 0) // r.step) * r.step
-            dims[r.name] = max(least, min(r.high, pick(r.high)) // r.step * r.step)
+            value = min(r.high, pick(r.high))
+            dims[r.name] = max(least, value // r.step * r.step, r.step if value else 0)
         if dims not in calls:
             calls.append(dims)
     return calls

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
-from chunkdsl.ir.types import DimRange, SizeOp, SymSize
+from chunkdsl.ir.types import DimRange, SymSize
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule, Schedule, Tiling
 
 TILE = 16  # rows, columns and depth of the twin's tile
@@ -34,25 +34,20 @@ def twin_range(r: DimRange, world: int) -> DimRange:
 
 
 class Sizes:
-    """Small sizes for the spec's, one for each distinct number: equal sizes stay equal, sharded ones fit the ranks."""
+    """Small sizes for the spec's: one for each distinct number, but two for a number that is a sharded size here and a
+    whole one there, as one number cannot be ragged on every rank and also as a whole."""
 
     def __init__(self, schedule: Schedule, world: int) -> None:
-        sharded: dict[int, bool] = {}
-        for e in walk(schedule, Extent):
-            if isinstance(e.size, int) and e.size > 3:
-                sharded[e.size] = sharded.get(e.size, False) or e.sharded
+        used = {(e.size, e.sharded) for e in walk(schedule, Extent) if isinstance(e.size, int) and e.size > 3}
         rows = {n.rows for op in schedule.ops for n in op.launches if isinstance(n.rows, int)}
-        self.map: dict[int, int] = {}
-        for i, size in enumerate(sorted({*sharded, *rows})):
-            least = ROWS if size in rows else UNIT
-            self.map[size] = (least + TILE * i) * (world if size in rows or sharded[size] else 1)
+        self.rows = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
+        others = enumerate(sorted(u for u in used if u[0] not in rows))
+        self.sizes = {u: (UNIT + TILE * i) * (world if u[1] else 1) for i, u in others}
 
-    def of(self, size: SymSize) -> SymSize:
-        if isinstance(size, int):
-            return self.map.get(size, size)
-        if isinstance(size, SizeOp):
-            return replace(size, left=self.of(size.left), right=self.of(size.right))
-        return size
+    def of(self, size: SymSize, sharded: bool) -> SymSize:
+        if not isinstance(size, int):
+            return size
+        return self.rows.get(size) or self.sizes.get((size, sharded), size)
 
 
 def walk(value, kind: type):
@@ -75,7 +70,7 @@ def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
 def rebuild(value, sizes: Sizes, tile_rows: int = 0):
     """The same structure with the numbers replaced."""
     if isinstance(value, Extent):
-        return replace(value, size=sizes.of(value.size))
+        return replace(value, size=sizes.of(value.size, value.sharded))
     if isinstance(value, Tiling):
         return twin_tiling(value)
     if isinstance(value, ChunkRows):
@@ -91,7 +86,7 @@ def rebuild(value, sizes: Sizes, tile_rows: int = 0):
     if is_dataclass(value):
         made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
         if "rows" in made:
-            made["rows"] = sizes.of(value.rows)
+            made["rows"] = sizes.of(value.rows, True)
         return type(value)(**made)
     if isinstance(value, tuple):
         return tuple(rebuild(v, sizes) for v in value)

@@ -1,0 +1,125 @@
+"""The small twin that `verify` simulates: the same source but for constants, and small in every way that matters."""
+
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from chunkdsl.ir.types import evaluate
+from chunkdsl.pipeline import check_source
+from chunkdsl.plan.geometry import Geometry
+from chunkdsl.render.module import render_module
+from chunkdsl.source import Source
+from chunkdsl.verify.simulate import call_sizes
+from chunkdsl.verify.twin import TILE, shrink
+
+ROOT = Path(__file__).parent.parent.parent
+SPECS = sorted([*(ROOT / "specs").glob("*.chunk"), *(ROOT / "tests" / "gpu" / "specs").glob("*.chunk")])
+WORLDS = (2, 4)
+
+
+def schedule_of(text, path="a.chunk"):
+    checked = check_source(Source(path, text))
+    assert not checked.report.failed, checked.report.diagnostics
+    return checked.schedule
+
+
+@pytest.fixture(scope="module")
+def schedules():
+    return {p: schedule_of(p.read_text(encoding="utf-8"), p.name) for p in SPECS}
+
+
+def masked(text):
+    """(kind, text) of every token, numbers masked; comments and docstrings too are compared, line breaks are not."""
+    skipped = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    return [
+        (t.type, "#" if t.type == tokenize.NUMBER else t.string)
+        for t in tokenize.generate_tokens(io.StringIO(text).readline)
+        if t.type not in skipped
+    ]
+
+
+def different(shipped, twin):
+    """Pairs of tokens that differ, and whether one text has more of them."""
+    pairs = [(a, b) for a, b in zip(shipped, twin, strict=False) if a != b]
+    return pairs + ([("more tokens", len(shipped) - len(twin))] if len(shipped) != len(twin) else [])
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+def test_twin_and_shipped_source_differ_in_constants_only(schedules, path, world):
+    shipped = schedules[path]
+    twin = shrink(shipped, world)
+    ours, theirs = (render_module(s, (world,)) for s in (shipped, twin))
+    assert ours != theirs
+    assert different(masked(ours), masked(theirs)) == []
+    assert twin.digest == shipped.digest
+    print(f"{path.name}, {world} ranks, sha256 {twin.digest[:16]}")
+    for op in twin.ops:
+        for launch, large in zip(op.launches, shipped.ops[twin.ops.index(op)].launches, strict=True):
+            sizes = [(t.bm, t.bn, t.bk) for t in (large.tiling, launch.tiling)]
+            print(f"    {launch.name}: tile {sizes[0]} -> {sizes[1]}, chunk {large.chunk} -> {launch.chunk}")
+
+
+def test_a_difference_in_more_than_constants_is_seen(schedules):
+    text = render_module(schedules[SPECS[0]], (2,))
+    for old, new in ((" + ", " - "), ("tl.debug_barrier()", "pass"), ('scope="sys"', 'scope="gpu"')):
+        assert old in text
+        assert different(masked(text), masked(text.replace(old, new, 1)))
+    assert different(masked(text), masked(text.replace("128", "16"))) == []
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+def test_the_twin_has_two_of_everything_and_ragged_edges(schedules, path, world):
+    twin = shrink(schedules[path], world)
+    full = {r.name: r.high for r in twin.ranges}
+    ragged = 0
+    for op in twin.ops:
+        for n in op.launches:
+            g = Geometry.of(n.rows, n.space == "whole", op.pad, full, world)
+            for chunk in {n.chunk, n.out_chunk} - {None}:
+                assert g.chunks(chunk) >= 2, n.name
+            for extent in [n.cols] + ([n.depth] if n.products else []):
+                mine = evaluate(extent.size, full) // (world if extent.sharded else 1)
+                assert mine >= 2 * TILE or mine % TILE, n.name
+                assert -(-mine // TILE) >= 2, n.name
+                ragged += mine % TILE != 0
+    assert ragged >= 2
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+def test_several_calls_of_every_kind_of_size(schedules, path, world):
+    twin = shrink(schedules[path], world)
+    calls = [c["M"] for c in call_sizes(twin, world)]
+    (m,) = twin.ranges
+    assert all(m.holds(c) for c in calls) and len(set(calls)) == len(calls)
+    assert 1 in calls and max(calls) > TILE * world
+    assert world < 3 or any(1 < c < world for c in calls)  # fewer rows than ranks
+    assert world < 2 or any(c % world for c in calls if c > world)  # a ragged shard
+
+
+@pytest.mark.parametrize(
+    ("declared", "wanted"),
+    [("0..1024", {0, 1}), ("1..1024", {1}), ("8..1024 step 8", {4}), ("64..64", {1}), ("0..1024 step 128", {0, 4})],
+)
+def test_calls_stay_within_range_and_step(declared, wanted):
+    text = (
+        f"mesh tp[2] over nvlink\ndim M = {declared}\ndim H = 4096\ndim N = 4096\ntensor x : bf16[M @ tp, H]\n"
+        "tensor w : bf16[N @ tp, H]\nop f(x, w) -> y { y = all_gather(x) @ w.T }\n"
+    )
+    shipped = schedule_of(text)
+    for made in (shipped, shrink(shipped, 2)):
+        calls = [c["M"] for c in call_sizes(made, 2)]
+        assert all(made.ranges[0].holds(c) for c in calls), calls
+    assert wanted <= {c["M"] for c in call_sizes(shrink(shipped, 2), 2)}
+
+
+def test_equal_sizes_stay_equal_and_others_apart():
+    text = (ROOT / "specs" / "tp_mlp.chunk").read_text(encoding="utf-8")
+    twin = shrink(schedule_of(text), 4)
+    shapes = {p.name: [str(e.size) for e in p.shape] for p in twin.ops[0].parameters}
+    assert shapes["x"][1] == shapes["w1"][1] == shapes["w2"][0]
+    assert shapes["w1"][0] == shapes["b1"][0] == shapes["w2"][1] != shapes["x"][1]
