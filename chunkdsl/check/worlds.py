@@ -18,7 +18,7 @@ its buffers by the largest of its sequence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chunkdsl.check.prove import Refutation, prove
@@ -66,30 +66,32 @@ def prove_op(schedule: Schedule, op: OpSchedule, world: int) -> Verdict:
 
 def call_sequences(schedule: Schedule, op: OpSchedule, world: int) -> Iterator[list[dict[str, int]]]:
     """Bindings of the run-time dims for consecutive calls, as the head of this file lists them, each sequence once."""
-    full = {r.name: largest(op, r.high, r.step, world) for r in schedule.ranges}
-
-    def pick(value: Callable[[DimRange], int]) -> dict[str, int]:
-        """The multiple of the step at `value` or below, inside the range."""
-        least = {r.name: -(-r.low // r.step) * r.step for r in schedule.ranges}
-        return {r.name: max(least[r.name], min(full[r.name], value(r) // r.step * r.step)) for r in schedule.ranges}
-
-    low = pick(lambda r: r.low)
-    few = pick(lambda r: (world + 1) // 2)
-    ragged = pick(lambda r: full[r.name] - 1)
+    found = {r.name: shapes(op, r, world) for r in schedule.ranges}
+    full, low, few, ragged = ({name: picked[i] for name, picked in found.items()} for i in range(4))
     again = op.slots + 1
     sequences = [[full] * again, *([full, *[low] * n, full] for n in range(1, op.slots + 1))]
     if world <= MANY:
         sequences += [[low] * again, [few] * again, [ragged, *[few] * op.slots, ragged]]
     seen: list[list[dict[str, int]]] = []
     for calls in sequences:
-        if calls not in seen:
+        if calls not in seen and (not seen or any(dims != full for dims in calls)):
             seen.append(calls)
             yield calls
 
 
+def shapes(op: OpSchedule, r: DimRange, world: int) -> tuple[int, int, int, int]:
+    """Sizes of a dim: the largest, the smallest, fewer rows than ranks, ragged; nearest multiples of the step inside the
+    range. Where the range begins above the largest, that one and the next smaller stand for all."""
+    full, least = largest(op, r.high, r.step, world), -(-r.low // r.step) * r.step
+    if least > full:
+        return full, full, full, max(r.step, full - r.step)
+    few = (world + 1) // 2 // r.step * r.step
+    return full, least, max(least, min(few, full)), max(least, full - r.step)
+
+
 def largest(op: OpSchedule, high: int, step: int, world: int) -> int:
     """The bound of a dim, or as many rows as give every shard CHUNKS whole chunks and a ragged one, and a second tile
-    where tiles hold many chunks."""
+    where tiles hold many chunks. It may be less than a range allows: the shape stands for larger ones of its kind."""
     chunks, rows = CHUNKS if world <= MANY else CHUNKS - 1, 1
     for n in op.launches:
         for chunk in (n.chunk, n.out_chunk):
@@ -101,7 +103,7 @@ def largest(op: OpSchedule, high: int, step: int, world: int) -> int:
                 small, wide = chunk.count * chunks, max(chunk.count * chunks, chunk.count + n.tiling.bm)
                 each = -(-wide // chunk.count)
             rows = max(rows, wide if each * world * world <= TRANSFERS else small)
-    return max(step, min(high, world * (rows + 1)) // step * step)
+    return max(min(high, world * (rows + 1)) // step, min(high // step, 1)) * step
 
 
 def misfit(op: OpSchedule, world: int) -> str:
