@@ -17,6 +17,7 @@ VECTOR = 16  # bytes
 BITS = {"bf16": 16, "f16": 16, "f32": 32, "f64": 64, "f8E4M3FN": 8, "f8E5M2": 8}
 DATA = ("tt.load", "tt.store", "ttg.async_copy_global_to_local", "amdg.buffer_load", "amdg.buffer_store")
 BOUNDING = ("arith.muli", "arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.minsi")
+SCALING = ("arith.muli", "arith.divsi", "arith.divui")
 SHAPING = ("tt.splat", "tt.broadcast", "tt.expand_dims", "ttg.convert_layout", "arith.extsi")
 
 
@@ -106,11 +107,22 @@ def _row_by_stride(product: Op) -> bool:
 
 
 def _is_stride(value: str, region: Region) -> bool:
-    """A function argument, shaped but not divided or bounded: a stride, not a count of tiles."""
+    """A function argument, shaped or scaled by constants but not divided or bounded by another: a stride, not a count
+    of tiles. (`n // 8 * 8` and `pitch * 8` are how a stride says that it is aligned.)"""
     op, behind, argument = step_back(value, region)
     if argument:
         return True
+    if op is not None and op.name in SCALING:
+        rest = [(v, r) for v, r in behind if not _is_constant(v, r)]
+        return len(rest) == 1 and _is_stride(*rest[0])
     return op is not None and op.name in SHAPING and all(_is_stride(v, r) for v, r in behind)
+
+
+def _is_constant(value: str, region: Region) -> bool:
+    op, behind, _ = step_back(value, region)
+    if op is None:
+        return False
+    return op.name == "arith.constant" or (op.name in SHAPING and all(_is_constant(v, r) for v, r in behind))
 
 
 def _is_unbounded(value: str, region: Region) -> bool:

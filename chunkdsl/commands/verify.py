@@ -16,12 +16,20 @@ def configure(subparsers) -> None:
     parser = subparsers.add_parser("verify", help="prove, simulate and compile a spec's module", description=__doc__)
     parser.add_argument("spec", metavar="SPEC")
     add_worlds(parser, "world sizes to prove and run, such as 2,4,8; default: 2,4")
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="orders of the simulator's steps; default: 2")
+    parser.add_argument(
+        "--seeds", type=_seeds, default=2, metavar="N", help="orders of the simulator's steps; default: 2"
+    )
     add_dims(parser)
     parser.add_argument("--full-size", action="store_true", help="run the spec's sizes, not small ones (hours)")
     parser.add_argument("--no-compile", action="store_true", help="leave ahead-of-time compilation out")
     parser.add_argument("--json", action="store_true", help="the table as JSON")
     parser.set_defaults(run=run)
+
+
+def _seeds(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10_000):
+        raise argparse.ArgumentTypeError(f"a number from 1 to 10000, not {text!r}")
+    return int(text)
 
 
 def command(args: argparse.Namespace) -> str:
@@ -51,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         checked.program,
         bounded(checked.schedule, sizes),
         world_sizes(args) or DEFAULT_WORLDS,
-        max(1, args.seeds),
+        args.seeds,
         full_size=args.full_size,
         compiled=not args.no_compile,
         command=command(args),

@@ -58,7 +58,7 @@ class Instance:
         """RuntimeError if any op of this instance has died. After graph replays call this."""
         self.machine.synchronize()
         for name in self.OPS:
-            getattr(self, name).check()
+            getattr(self, name).check(look=True)
 
     def close(self):
         """Collective: wait for all ranks, then give the memory back. Raises as `check` does."""

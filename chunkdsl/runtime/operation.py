@@ -326,11 +326,16 @@ class Operation:
                 setattr(self, name, None)
         self.closed_because = reason
 
-    def check(self):
-        """RuntimeError if a wait has run out on this rank or a peer; says where."""
+    def check(self, look=False):
+        """RuntimeError if a wait has run out on this rank or a peer; says where. `look` also reads the word that peers
+        set in device memory, for ranks that have not waited since (the device must be idle)."""
         if self.closed_because:
             raise RuntimeError(f"{self.NAME}: {self.closed_because}")
-        if self.why_not is None and int(self.record[0]) != 0:
-            kind, site, item, epoch = self.record[:4].tolist()
+        if self.why_not is not None:
+            return
+        kind, site, item, epoch = self.record[:4].tolist()
+        if kind == 0 and look and int(self.state.local[1]) != 0:
+            kind = 2
+        if kind != 0:
             where = "a peer of this rank timed out" if kind == 2 else f"{self.SITES[site]}, word {item}, call {epoch}"
             raise RuntimeError(f"{self.NAME} is dead on rank {self.rank}: {where}. Build a new instance.")

@@ -16,7 +16,7 @@ import numpy as np
 
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import OpSchedule
-from chunkdsl.sim.log import Copy, Log, Origin, Read, Signal, Trail, Wait, Write
+from chunkdsl.sim.log import Add, Box, Copy, Log, Origin, Read, Signal, Trail, Wait, Write
 
 Key = tuple[int, int, str]  # rank, call, kernel
 Word = tuple[str, int, int]  # flags, owner, index
@@ -228,21 +228,43 @@ def unguarded_reads(trails: list[Trail], plan: Plan, buffers) -> list[str]:
                     guards.setdefault(key, []).append((rows_of(r, caps), words, task))
     found = []
     for t in trails:
-        o, acquired = t.origin, set()
+        o, acquired, run = t.origin, set(), set()
         for e in t.events:
             if isinstance(e, Wait) and e.value - o.call >= 0:
                 acquired.add((e.at.buffer, e.at.owner, e.index))
+                run.add((e.at.buffer, e.at.owner, e.index))
+            elif isinstance(e, Add) and e.at.buffer.endswith("_tickets"):
+                run = set()  # the next tile or piece begins
             elif isinstance(e, Read):
-                found += premature(o, e, guards.get((o.rank, o.call - 1, o.label, e.at.buffer, e.at.owner), ()), acquired)
+                near = guards.get((o.rank, o.call - 1, o.label, e.at.buffer, e.at.owner), ())
+                hits = [(g, b) for b in e.boxes for g in near if overlap(g[0], b)]
+                found += premature(o, e, hits, acquired)
+                if hits:
+                    found += overcautious(o, e, [g for g, _ in hits], run)
+                    run = set()
     return found
 
 
-def premature(o: Origin, e: Read, guards, acquired: set[Word]) -> Iterator[str]:
-    """A read is right if some task of the plan reads these rows after no more waits than the program has done."""
-    for b in e.boxes:
-        hits = [g for g in guards if b.row0 < g[0][1] and g[0][0] < b.row1 and b.col0 < g[0][3] and g[0][2] < b.col1]
-        if not hits:
-            continue
+def overlap(box: tuple[int, int, int, int], b: Box) -> bool:
+    return b.row0 < box[1] and box[0] < b.row1 and b.col0 < box[3] and box[2] < b.col1
+
+
+def overcautious(o: Origin, e: Read, hits, run: set[Word]) -> Iterator[str]:
+    """Waits between taking a ticket and reading must be those of one task: more of them cost overlap."""
+    if run and not any(run <= words for _, words, _ in hits):
+        _, words, task = max(hits, key=lambda h: len(run & h[1]))
+        extra = sorted(run - words)[0]
+        yield (
+            f"{say(o)}: waits for {extra[0]}[{extra[2]}] before it reads {e.at.buffer} of rank {e.at.owner}, which the "
+            f"plan does not ask for (line {task.line})"
+        )
+
+
+def premature(o: Origin, e: Read, pairs, acquired: set[Word]) -> Iterator[str]:
+    """A read is right if some task of the plan reads these rows after no more waits than the program has done.
+    `pairs`: (guard, box of the read) where they overlap; a guard is (box, words, task)."""
+    for b in dict.fromkeys(b for _, b in pairs):
+        hits = [g for g, other in pairs if other == b]
         low, high = max(b.row0, min(h[0][0] for h in hits)), min(b.row1, max(h[0][1] for h in hits))
         done = [h for h in hits if h[1] <= acquired]
         if not any(h[0][0] <= low and high <= h[0][1] for h in done) and not covered(low, high, done):
