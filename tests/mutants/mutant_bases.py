@@ -1,0 +1,121 @@
+"""The sound specs in which faults are planted: each transport once; sizes, tiles and pieces that a second runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from chunkdsl.diagnostics import Report
+from chunkdsl.ir.graph import Program
+from chunkdsl.lower.program import lower
+from chunkdsl.lower.schedule import schedule_program
+from chunkdsl.plan.schedule import Schedule
+from chunkdsl.source import Source
+from chunkdsl.syntax.parse import parse
+
+HEAD = "mesh tp[3] over nvlink\ndim M = 1..40\ndim H = 24\ndim F = 96\n"
+SMALL = "tile = 16x16x16, chunk = 8 along M"
+GATHERED = HEAD + "tensor x : bf16[M @ tp, H]\ntensor w : bf16[F @ tp, H]\n"
+PARTIAL = HEAD + "tensor x : bf16[M, F @ tp]\ntensor w : bf16[H, F @ tp]\ntensor b : bf16[H]\n"
+
+
+def gather(policy: str) -> str:
+    return GATHERED + f"op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ {SMALL}, {policy} }} }}\n"
+
+
+def scatter(policy: str) -> str:
+    return PARTIAL + f"op f(x, w, b) -> y {{ y = reduce_scatter(x @ w.T, M) + b with {{ {SMALL}, {policy} }} }}\n"
+
+
+def total(policy: str) -> str:
+    return PARTIAL + f"op f(x, w, b) -> y {{ y = all_reduce(x @ w.T) + b with {{ {SMALL}, {policy} }} }}\n"
+
+
+MLP = """
+mesh tp[3] over nvlink
+dim M = 1..40
+dim H = 24
+dim F = 96
+tensor x : bf16[M @ tp, H]
+tensor w1 : bf16[F @ tp, H]
+tensor b1 : bf16[F @ tp]
+tensor w2 : bf16[H, F @ tp]
+op f(x, w1, b1, w2) -> y {
+    h = gelu(all_gather(x) @ w1.T + b1) with { tile = 16x16x16, chunk = 8 along M, route = swizzle, via = copy_engine }
+    y = reduce_scatter(h @ w2.T, M) with { tile = 16x16x16, chunk = 8 along M, route = direct, via = tma,
+                                           place = own_sms(1), buffers = 1 }
+}
+"""
+SWIGLU = """
+mesh tp[3] over nvlink
+dim M = 1..40
+dim H = 24
+dim F = 96
+tensor x : bf16[M @ tp, H]
+tensor w : bf16[2, F @ tp, H]
+op f(x, w) -> y {
+    g = all_gather(x) with { chunk = 8 along M, route = swizzle, via = ldst, place = co_located, buffers = 2 }
+    y = swiglu(g @ w[0].T, g @ w[1].T) with { tile = 16x16x16 }
+}
+"""
+# For the compiler: blocks as large as its passes want them.
+LARGE = """
+mesh tp[3] over nvlink
+dim M = 1..4096
+dim H = 1024
+dim F = 3072
+tensor x : bf16[M @ tp, H]
+tensor w : bf16[F @ tp, H]
+op f(x, w) -> y {
+    y = all_gather(x) @ w.T with { tile = 128x128x64, chunk = 256 along M, via = ldst, place = own_sms(4) }
+}
+"""
+PUSHED = "route = swizzle, via = ldst, side = push, place = co_located, buffers = 2"
+SPECS = {
+    "gather_copy_pull": gather("route = swizzle, via = copy_engine, side = pull"),
+    "gather_copy_push": gather("route = direct, via = copy_engine, side = push"),
+    "gather_push": gather("route = swizzle, via = ldst, side = push, place = own_sms(1), buffers = 2"),
+    "gather_pull": gather("route = direct, via = ldst, side = pull, place = own_sms(1), buffers = 1"),
+    "gather_ring": gather("route = ring, via = tma, place = co_located, buffers = 2"),
+    "scatter_push": scatter(PUSHED),
+    "scatter_f32": scatter(PUSHED).replace("bf16", "f32"),
+    "scatter_long": scatter(PUSHED).replace("chunk = 8 along", "chunk = 12 along").replace("1..40", "1..96"),
+    "scatter_tma": scatter("route = direct, via = tma, side = push, place = co_located, buffers = 1"),
+    "scatter_hand_over": scatter("route = direct, via = tma, side = push, place = own_sms(1), buffers = 2"),
+    "scatter_pull": scatter("route = swizzle, via = ldst, side = pull, place = co_located, buffers = 2"),
+    "scatter_ring": scatter("route = ring, via = ldst, place = own_sms(1), buffers = 2"),
+    "two_shot": total("algorithm = two_shot, route = swizzle, via = ldst, place = co_located, buffers = 2"),
+    "one_shot": total("algorithm = one_shot, route = swizzle, via = ldst, place = co_located, buffers = 2"),
+    "mlp": MLP,
+    "swiglu": SWIGLU,
+    "large": LARGE,
+}
+
+
+@dataclass(frozen=True)
+class Base:
+    """A spec that is known to be sound. `path` names it in messages, class `title` in its module."""
+
+    program: Program
+    schedule: Schedule
+
+
+@cache
+def build_base(name: str) -> Base:
+    """Parsed and scheduled, with pieces of 4 rows by 16 columns, so that a chunk has several."""
+    source = Source(f"{name}.chunk", SPECS[name])
+    report = Report(source)
+    program = lower(parse(source, report), source, report)
+    schedule = schedule_program(program, report)
+    assert not report.failed, report.diagnostics
+    return Base(program, schedule if name == "large" else replace(schedule, ops=tuple(map(small_pieces, schedule.ops))))
+
+
+def small_pieces(op):
+    launches = []
+    for n in op.launches:
+        tiling = replace(n.tiling, piece_rows=4, piece_cols=16)
+        if not n.products:  # the kernels that only add or copy: two row blocks to a shard
+            tiling = replace(tiling, bm=8, bn=16)
+        launches.append(replace(n, tiling=tiling))
+    return replace(op, launches=tuple(launches), pad=max(n.tiling.bm for n in launches))
