@@ -80,8 +80,8 @@ def call_sequences(schedule: Schedule, op: OpSchedule, world: int) -> Iterator[l
 
 
 def shapes(op: OpSchedule, r: DimRange, world: int) -> tuple[int, int, int, int]:
-    """Sizes of a dim: the largest, the smallest, fewer rows than ranks, ragged; nearest multiples of the step inside the
-    range. Where the range begins above the largest, that one and the next smaller stand for all."""
+    """Sizes of a dim: the largest, the smallest, fewer rows than ranks, ragged, as the range and its step allow.
+    Where the range begins above the largest, that one and the next smaller stand for all."""
     full, least = largest(op, r.high, r.step, world), -(-r.low // r.step) * r.step
     if least > full:
         return full, full, full, max(r.step, full - r.step)
