@@ -45,3 +45,7 @@ class CollectiveMismatch(SimulationFault):
 
 class KernelError(SimulationFault):
     """An exception inside a kernel: a failed assert, an unsupported operation, a mistake in the kernel."""
+
+
+class UnjoinedLane(SimulationFault):
+    """A call ended with a copy lane forked and not joined: harmless in a run, but a graph capture of it fails."""

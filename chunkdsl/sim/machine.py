@@ -14,7 +14,7 @@ import torch
 
 from chunkdsl.runtime.machine import Symmetric
 from chunkdsl.sim.buffers import allocate
-from chunkdsl.sim.faults import CollectiveMismatch
+from chunkdsl.sim.faults import CollectiveMismatch, UnjoinedLane
 
 if TYPE_CHECKING:
     from chunkdsl.sim.world import World
@@ -33,6 +33,7 @@ class SimMachine:
         self.sms = world.sms
         self.target = "sim"
         self.call = 0
+        self._forked: set[str] = set()
 
     def next_call(self) -> int:
         """Launches and copies from now on belong to the next call, in the log. Returns its number, from 1."""
@@ -90,10 +91,12 @@ class SimMachine:
 
     def fork(self, lane):
         """Work given to `lane` from now on starts after everything given to the main lane so far."""
+        self._forked.add(lane)
         self._world.order(self, "main", lane)
 
     def join(self, lane):
         """Work given to the main lane from now on starts after everything given to `lane` so far."""
+        self._forked.discard(lane)
         self._world.order(self, lane, "main")
 
     def begin_call(self, name):
@@ -101,7 +104,10 @@ class SimMachine:
         self.next_call()
 
     def end_call(self):
-        """The call's work is queued."""
+        """The call's work is queued. Raises UnjoinedLane for a lane that the main lane does not wait for again."""
+        if self._forked:
+            lanes, self._forked = sorted(self._forked), set()
+            raise UnjoinedLane(f"the call ends and lane {lanes[0]} is not joined to the main lane", self.rank)
 
     def release(self):
         """Nothing to give back: the memory goes with the world."""
