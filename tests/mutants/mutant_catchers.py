@@ -17,6 +17,9 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from mutant_bases import build_base
+from mutant_faults import Fault, plant_schedule, render_text, words
+
 from chunkdsl.check.worlds import prove_op
 from chunkdsl.plan.unroll import unroll
 from chunkdsl.render.module import class_name
@@ -28,9 +31,6 @@ from chunkdsl.verify.inputs import draw
 from chunkdsl.verify.reference import is_linear
 from chunkdsl.verify.simulate import as_tuple, compare_results
 from chunkdsl.verify.verify import load
-
-from mutant_bases import build_base
-from mutant_faults import Fault, plant_schedule, render_text, words
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
+from jinja2 import BaseLoader, TemplateNotFound
+
 import chunkdsl.render.module as render
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.render.environment import environment
-from jinja2 import BaseLoader, TemplateNotFound
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from mutant_faults import (
     EITHER,
     MOVES,
     PIECES,
+    PRODUCT,
     SILENT,
     SIM,
     TICKETS,
@@ -89,6 +90,14 @@ FAULTS = (
         run={"slow": 1},
     ),
     # ---- the compiler's eyes
+    Fault(
+        "row offset in 32 bits",
+        "large",
+        "the address wraps past 2^31 elements",
+        TEMPLATE,
+        ("lint",),
+        in_template(PRODUCT, "left_row.to(tl.int64) * left_pitch", "left_row.to(tl.int32) * left_pitch"),
+    ),
     Fault(
         "alignment of a peer's pointer lost",
         "large",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mutant_faults import Fault, always, launches, moves
+
 from chunkdsl.ir.policy import ChunkRows
 from chunkdsl.plan.routes import Walk
-
-from mutant_faults import Fault, always, launches, moves
 
 SCHEDULE, PROOF = "schedule", ("proof",)
 

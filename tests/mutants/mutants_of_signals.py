@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutant_faults import EITHER, MOVES, PIECES, PRODUCT, SIGNAL, SIM, TILES, Edit, Fault, in_template
+from mutant_faults import EITHER, LOG, MOVES, PIECES, PRODUCT, SIGNAL, SIM, TILES, Edit, Fault, in_template
 
 TEMPLATE = "template"
 WAIT_LOOP = "for c in range(row // chunk, last // chunk + 1):"
@@ -36,6 +36,15 @@ FAULTS = (
         in_template(
             PIECES, "word = {{ place }} * chunk_cap + c", "word = {{ place }} * chunk_cap + tl.maximum(c - 1, 0)"
         ),
+    ),
+    Fault(
+        "wait for every chunk before it too",
+        "scatter_long",
+        "waits for more than it reads: no overlap",
+        TEMPLATE,
+        LOG,
+        in_template(PIECES, WAIT_LOOP, "for c in range(0, last // chunk + 1):"),
+        run={"calls": (90,)},
     ),
     Fault(
         "wait inside the K loop",

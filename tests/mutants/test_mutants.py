@@ -1,13 +1,12 @@
 """Every planted fault is caught by a catcher that should, and no catcher speaks where no fault is planted."""
 
-import pytest
-
 import mutants_of_data
 import mutants_of_helpers
 import mutants_of_programs
 import mutants_of_schedules
 import mutants_of_signals
 import mutants_of_wrappers
+import pytest
 from mutant_bases import SPECS, build_base
 from mutant_catchers import CATCHERS, Run, catch, quiet_torch
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+from mutant_catchers import quiet_torch
+
 from chunkdsl import pipeline
 from chunkdsl.check.worlds import prove_op
 from chunkdsl.source import Source
 from chunkdsl.verify.verify import verify
-
-from mutant_catchers import quiet_torch
 
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.chunk"))
 
