@@ -17,8 +17,8 @@ STAGES = 4  # of the software pipeline, as in the kernels of the design that wer
 
 
 class Epilogue(Facts):
-    def __init__(self, op: Op, program: Program, report: Report) -> None:
-        super().__init__(op, program, report)
+    def __init__(self, op: Op, program: Program, report: Report, kernels: set[str]) -> None:
+        super().__init__(op, program, report, kernels)
         self.gathers: dict[Value, tuple] = {}
 
     def _walk(self, settled, scatter) -> Walk:

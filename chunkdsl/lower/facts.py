@@ -17,10 +17,11 @@ class Refused(Exception):
 
 
 class Facts:
-    """One op under construction. `places` says where a value lies: (source, layout of its rows)."""
+    """One op under construction. `places` says where a value lies: (source, layout of its rows).
+    `kernels` are the names of all launches of the file so far."""
 
-    def __init__(self, op: Op, program: Program, report: Report) -> None:
-        self.op, self.program, self.report = op, program, report
+    def __init__(self, op: Op, program: Program, report: Report, kernels: set[str]) -> None:
+        self.op, self.program, self.report, self.kernels = op, program, report, kernels
         self.world = program.mesh.axes[0].size if program.mesh.axes else 1
         self.highs = {r.name: r.high for r in program.ranges.values()}
         self.target = ""  # of the statement at hand
@@ -33,6 +34,14 @@ class Facts:
         self.choices: list[Choice] = []
         self.slots: list[int] = []
         self.carried: set[str] = set()
+
+    def _fresh(self, stem: str, *endings: str) -> str:
+        """The stem, or one with underscores, that makes names nobody in the op has: with each of the endings."""
+        taken = {p.name for p in self.op.params} | {name for name, _ in self.op.results}
+        taken |= {x.name for x in (*self.buffers, *self.flags, *self.counters)}
+        while any(stem + ending in taken for ending in endings or ("",)):
+            stem += "_"
+        return stem
 
     def _layout(self, value: Value) -> str:
         return "own" if self._sharded_rows(value) else "plain"

@@ -72,8 +72,8 @@ class OpBuilder(Transports):
     def _statement(self, target: str, value: Value) -> None:
         self.target = target
         is_result = any(n == target and v is value for n, v in self.op.results)
-        source = target if is_result else f"{self.op.name}_{target}"
         name = f"{self.op.name}_{target}"
+        source = target if is_result else self._fresh(name)
         if value.kind == "all_gather" and not is_result:
             self._gather(value, name)
             return
@@ -120,9 +120,10 @@ class OpBuilder(Transports):
             depth = self._cols(products[0].args[0])
             if settled_a:
                 settled = settled_a
-            b_operands = [
-                Product(f"acc{i}" if i else "acc", self._right(p.args[1], p.span)) for i, p in enumerate(products)
-            ]
+            rights = [self._right(p.args[1], p.span) for p in products]
+            if len({b.name for b in rights}) < len({(b.source, b.pick, b.transposed) for b in rights}):
+                rights[-1] = replace(rights[-1], name=f"{rights[-1].name}_")  # `w[0]` beside a tensor `w0`
+            b_operands = [Product(f"acc{i}" if i else "acc", b) for i, b in enumerate(rights)]
         operands: dict[Value, Operand] = {}
         for g in gathers:
             operands[g], other = self._gather(g, f"{name}_{self.names.get(g.args[0], 'x')}")
@@ -160,9 +161,9 @@ class OpBuilder(Transports):
         self, name, value, space, walk, chunk, arrived, tiling, a, products, depth, sums,
         operands, steps, result, destination, out_chunk, moves, staging,
     ) -> None:  # fmt: skip
-        taken = {n.name for n in self.launches}
-        while name in taken or name in RESERVED:
+        while name in self.kernels or name in RESERVED:
             name += "_"
+        self.kernels.add(name)
         self.launches.append(
             Launch(
                 name=name,
@@ -245,7 +246,7 @@ class OpBuilder(Transports):
         if value not in self.places:
             if value.kind in ("transpose", "pick"):
                 self._refuse("a transposed or picked left operand", "pass the matrix itself", value.span)
-            reduction = self._reduction(value)
+            reduction, name = self._reduction(value), self._fresh(name)
             destination = self._local(value, name, False)
             if reduction is None:
                 self._tiles(value, name, destination)

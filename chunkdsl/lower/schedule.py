@@ -12,7 +12,8 @@ from chunkdsl.plan.schedule import OpSchedule, Schedule
 
 def schedule_program(program: Program, report: Report) -> Schedule:
     """Schedule of every op that can be fused. What cannot is reported as CD5 or CD6 and missing from `ops`."""
-    ops = tuple(s for op in program.ops if (s := schedule_op(op, program, report)))
+    kernels: set[str] = set()
+    ops = tuple(s for op in program.ops if (s := schedule_op(op, program, report, kernels)))
     mesh = program.mesh.axes[0] if program.mesh.axes else None
     return Schedule(
         path=program.source.path,
@@ -25,5 +26,6 @@ def schedule_program(program: Program, report: Report) -> Schedule:
     )
 
 
-def schedule_op(op: Op, program: Program, report: Report) -> OpSchedule | None:
-    return OpBuilder(op, program, report).build()
+def schedule_op(op: Op, program: Program, report: Report, kernels: set[str]) -> OpSchedule | None:
+    """`kernels`: names of launches that are taken; those of this op are added."""
+    return OpBuilder(op, program, report, kernels).build()

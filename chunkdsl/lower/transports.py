@@ -32,7 +32,8 @@ class Transports(Epilogue):
             self.names[value] = self.names[twin]
             return self.gathers[value]
         source, _ = self._place(value.args[0], f"{name}_shard")
-        name = f"{self.op.name}_{source}_gathered" if not source.startswith(self.op.name) else f"{source}_gathered"
+        name = f"{source}_gathered" if source.startswith(f"{self.op.name}_") else f"{self.op.name}_{source}_gathered"
+        name = self._fresh(name, "", "_arrived", "_ready", "_pieces")
         dtype, cols, rows = self._dtype(value), self._cols(value), self._rows(value)
         settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices)
         info = settle.gather()
@@ -94,7 +95,9 @@ class Transports(Epilogue):
         self._settled(settle, info)
         self.slots.append(copies)
         self._words(chunk, rows, reduction.kind, reduction)
-        sent, moves, parts_source = self._partials(name, wire, rows, cols, chunk, info, one_shot, reduction)
+        ends = ("_stage", "_arrived", "_tiles", "_partials", "_done", "_pieces")
+        stem = self._fresh(name, *ends, *(f"_total{end}" for end in ("", "_arrived", "_tiles")))
+        sent, moves, parts_source = self._partials(stem, wire, rows, cols, chunk, info, one_shot, reduction)
         self._tiles(
             source, f"{name}_partial", sent,
             space="whole" if one_shot else "all", scatter=(info, chunk, moves),
@@ -105,7 +108,7 @@ class Transports(Epilogue):
         sums = Sum("total", parts, ring, info["side"], wire)
         final, out_chunk = destination, None
         if not scatter and not one_shot:
-            total = f"{name}_total"
+            total = f"{stem}_total"
             self.buffers.append(Buffer(total, "symmetric", value.type.dtype.value, "world", rows, cols))
             self.flags.append(Flags(f"{total}_arrived", "symmetric", "chunk", rows, chunk))
             self.counters.append(Flags(f"{total}_tiles", "local", "chunk", rows, chunk))
