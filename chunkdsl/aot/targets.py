@@ -98,6 +98,10 @@ def compile_kernel(use, target: str) -> Compiled:
             made = _compile(source, chosen, options)
     except Exception as error:
         told = [line for line in said if "error:" in line or "fatal" in line] or said[:5]
+        inner: BaseException = error  # Triton wraps what went wrong once for each call on the way
+        while inner.__cause__ is not None:
+            inner = inner.__cause__
+        told = [str(inner), *told] if inner is not error else told
         raise CompileError("\n".join([f"{use.name} for {target}: {type(error).__name__}: {error}", *told])) from error
     heard = (*(str(w.message) for w in warned), *(line for line in said if "warning:" in line))
     texts = {k: made.asm[k] if k in made.asm else "" for k in ("ttgir", "ptx", "amdgcn")}

@@ -131,8 +131,9 @@ def logged(trails: list[Trail], flags: set[str], buffers: set[str]) -> tuple[dic
             elif isinstance(e, Wait) and e.at.buffer in flags:
                 if e.value - o.call >= 0:
                     side.waits.add((e.at.buffer, e.at.owner, e.index))
-                if e.scope != "sys":
-                    found.append(f"{say(o)}: waits for {e.at.buffer}[{e.index}] at {e.scope} scope, not sys")
+                if e.sem not in ("acquire", "acq_rel") or e.scope != "sys":
+                    what = f"{e.sem} at {e.scope} scope, not acquire at sys"
+                    found.append(f"{say(o)}: waits for {e.at.buffer}[{e.index}] {what}")
             elif isinstance(e, Write) and e.at.buffer in buffers:
                 side.writes += [(e.at.buffer, e.at.owner, (b.row0, b.row1, b.col0, b.col1)) for b in e.boxes]
             elif isinstance(e, Write) and e.at.buffer in flags:
@@ -149,7 +150,7 @@ def bad_signal(o: Origin, e: Signal) -> list[str]:
     wrong = []
     if e.value != o.call:
         wrong.append(f"{what} with {e.value}; the epoch is {o.call}")
-    if "rel" not in e.sem or e.scope != "sys":
+    if e.sem not in ("release", "acq_rel") or e.scope != "sys":
         wrong.append(f"{what} {e.sem} at {e.scope} scope, not release at sys")
     return wrong
 
