@@ -36,6 +36,14 @@ FAULTS = (
         in_module('            m.fork("f_x_gathered_move")', "            pass"),
     ),
     Fault(
+        "copies not joined",
+        "gather_copy_push",
+        "the call ends before its copies",
+        WRAPPER,
+        SIM,
+        in_module('            m.join("f_x_gathered_move")', "            pass"),
+    ),
+    Fault(
         "flag copied before the data",
         "gather_copy_pull",
         "early signal",
