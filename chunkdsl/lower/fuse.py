@@ -28,9 +28,10 @@ from chunkdsl.plan.schedule import (
 # Names of runtime/ that are copied into every module; a kernel of the same name would take their place. A test holds
 # this list against the files.
 RESERVED = frozenset(
-    "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own tile_place "
-    "proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave halves erf_gelu sigmoid silu tanh "
-    "open_call stage_shard close_call cdiv round_up shard_rows wide narrow pitch_of stride_of padded words_of alive".split()
+    "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own "
+    "tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave halves erf_gelu "
+    "sigmoid silu tanh open_call stage_shard close_call cdiv round_up shard_rows wide narrow pitch_of "
+    "stride_of padded words_of alive".split()
 )
 
 

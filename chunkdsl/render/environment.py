@@ -56,14 +56,15 @@ def extent_pair(extent: Extent) -> str:
 
 
 def ranges_text(numbers) -> str:
-    """1, 2, 3, 4, 8 -> 1 to 4, 8."""
+    """1, 2, 3, 4, 8 -> 1 to 4, 8; a run of two stays a list."""
     runs: list[list[int]] = []
     for n in sorted(numbers):
         if runs and n == runs[-1][1] + 1:
             runs[-1][1] = n
         else:
             runs.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs)
+    texts = (str(a) if a == b else f"{a}, {b}" if b == a + 1 else f"{a} to {b}" for a, b in runs)
+    return ", ".join(texts)
 
 
 def plain_value(launch: Launch) -> str:
