@@ -48,11 +48,9 @@ def test_epochs_run_over_the_largest_integer(built, ranks, draw, same_bits, poli
     def body(m, machine):
         machine.barrier()
         for op in (m.up, m.down):
-            flags = [
-                v for name, v in vars(op).items() if name == "closed" or name.endswith(("_arrived", "_ready", "_done"))
-            ]
-            for words in filter(None.__ne__, flags):
-                getattr(words, "local", words).fill_(NEAR)
+            for name, words in vars(op).items():
+                if name.endswith(("closed", "_arrived", "_ready", "_done")) and words is not None:
+                    getattr(words, "local", words).fill_(NEAR)
             op.state.local[0] = NEAR
         machine.barrier()
         fused = [results(m, parts, machine.rank, MANY) for _ in range(4)]
