@@ -33,7 +33,7 @@ ChunkSize = ChunkBytes | ChunkRows | ChunkCount
 
 @record
 class Place:
-    """`own_sms(n)`: n communication programs in the launch; `co_located`: inside the compute programs (programs = 0)."""
+    """`own_sms(n)`: n communication programs in the launch. `co_located`: inside the compute programs, `programs` 0."""
 
     kind: str
     programs: int = 0

@@ -89,7 +89,7 @@ def dims_in(size: SymSize) -> frozenset[str]:
 
 @record
 class DimRange:
-    """Declared range of a run-time dim; every value is low + a multiple of step, or a multiple of step (language.md)."""
+    """Declared range of a run-time dim: multiples of `step` from `low` to `high`, both included."""
 
     name: str
     low: int

@@ -176,7 +176,7 @@ def say(o: Origin) -> str:
 
 def differences(key: Key, plan: Side, log: Side, buffers, spec: str) -> Iterator[str]:
     rank, call, kernel = key
-    where = f"rank {rank}, call {call}, {kernel} ({spec}:{plan.line})" if plan.line else f"rank {rank}, call {call}, {kernel}"
+    where = f"rank {rank}, call {call}, {kernel}" + (f" ({spec}:{plan.line})" if plan.line else "")
     for word in sorted(plan.signals.keys() | log.signals.keys()):
         want, got = plan.signals[word], log.signals[word]
         if want != got:
@@ -208,7 +208,8 @@ def paint(boxes, name: tuple[str, int], buffers) -> np.ndarray:
 
 
 def uneven(what: str, want: np.ndarray, got: np.ndarray) -> Iterator[str]:
-    for mask, who in ((want & ~got, "the plan's but not the kernel's"), (got & ~want, "the kernel's but not the plan's")):
+    sides = (want & ~got, "the plan's but not the kernel's"), (got & ~want, "the kernel's but not the plan's")
+    for mask, who in sides:
         if mask.any():
             rows, cols = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
             yield f"{what}: rows {rows[0]}..{rows[-1] + 1}, columns {cols[0]}..{cols[-1] + 1} are {who}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
@@ -24,7 +25,10 @@ from modules import load
 
 from chunkdsl.runtime.machine import Symmetric
 
-SHAPES = [(8192, 8192, 3584), (4096, 4096, 7168), (4096, 4096, 1792), (8192, 7168, 8192), (8192, 14336, 4096), (2048, 8192, 3584), (1024, 8192, 3584), (512, 8192, 8192)]  # fmt: skip
+SHAPES = [
+    (8192, 8192, 3584), (4096, 4096, 7168), (4096, 4096, 1792), (8192, 7168, 8192), (8192, 14336, 4096),
+    (2048, 8192, 3584), (1024, 8192, 3584), (512, 8192, 8192),
+]  # fmt: skip
 
 
 class HostPeer(LocalMachine):
@@ -84,7 +88,7 @@ def gemm_table(rounds: int) -> list[str]:
         for layout in ("nt", "nn"):
             b = torch.randn(*((N, K) if layout == "nt" else (K, N)), device="cuda").bfloat16()
             op = getattr(m, layout)
-            mine, theirs = torch.empty(M, N, device="cuda", dtype=a.dtype), torch.empty(M, N, device="cuda", dtype=a.dtype)
+            mine, theirs = (torch.empty(M, N, device="cuda", dtype=a.dtype) for _ in range(2))
             right = b.t() if layout == "nt" else b
             op(a, b, out=mine)
             torch.mm(a, right, out=theirs)
@@ -92,7 +96,8 @@ def gemm_table(rounds: int) -> list[str]:
             equal = torch.equal(mine, theirs)
             gap = ((mine.float() - theirs.float()).norm() / theirs.float().norm()).item()
             times = max(2, int(2.5e3 / (2 * M * N * K / 7e8)))
-            ours, cublas = graph_of(lambda: op(a, b, out=mine), times), graph_of(lambda: torch.mm(a, right, out=theirs), times)
+            ours = graph_of(partial(op, a, b, out=mine), times)
+            cublas = graph_of(partial(torch.mm, a, right, out=theirs), times)
             ratios, base = [], []
             for _ in range(rounds):
                 before = replay_us(cublas, times)
@@ -115,7 +120,8 @@ def overlap_table(rounds: int) -> list[str]:
     lines = []
     for name in m.OPS:
         op = getattr(m, name)
-        M, (_, H), (N, _) = 8192, op.local_shape(op.PARAMETERS["x"][1], {"M": 8192}), op.local_shape(op.PARAMETERS["w"][1], {})
+        M, (x_type, w_type) = 8192, (op.PARAMETERS[p] for p in ("x", "w"))
+        (_, H), (N, _) = op.local_shape(x_type[1], {"M": M}), op.local_shape(w_type[1], {})
         x, w = torch.randn(M // 2, H, device="cuda").bfloat16(), torch.randn(N, H, device="cuda").bfloat16()
         peer = torch.randn(M // 2, H).bfloat16().pin_memory()
         buffer = next(v for k, v in machine.host.items() if k.startswith(f"{name}_") and k.endswith("_gathered"))
@@ -129,8 +135,8 @@ def overlap_table(rounds: int) -> list[str]:
         gap = ((out.float() - reference.float()).norm() / reference.float().norm()).item()
         scratch = torch.empty_like(full)
 
-        def copy(scratch=scratch, peer=peer):
-            scratch[M // 2 :].copy_(peer, non_blocking=True)
+        def copy(scratch=scratch[M // 2 :], peer=peer):
+            scratch.copy_(peer, non_blocking=True)
 
         def product(full=full, w=w, reference=reference):
             torch.mm(full, w.t(), out=reference)
@@ -139,7 +145,8 @@ def overlap_table(rounds: int) -> list[str]:
             copy()
             product()
 
-        graphs = {k: graph_of(f, 2) for k, f in dict(comm=copy, gemm=product, seq=both, fused=lambda: op(x, w, out=out, M=M)).items()}
+        timed = dict(comm=copy, gemm=product, seq=both, fused=partial(op, x, w, out=out, M=M))
+        graphs = {k: graph_of(f, 2) for k, f in timed.items()}
         seen = {k: [] for k in graphs}
         for _ in range(rounds):
             for k, g in graphs.items():
@@ -155,15 +162,20 @@ def overlap_table(rounds: int) -> list[str]:
     return lines
 
 
+def heading(*columns: str) -> str:
+    return f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}"
+
+
 def main() -> None:
     refuse_multicast()
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}", flush=True)
-    print("| M x N x K | weight | cuBLAS | cuBLAS time / ours | bit-equal |\n| --- | --- | --- | --- | --- |", flush=True)
+    print(heading("M x N x K", "weight", "cuBLAS", "cuBLAS time / ours", "bit-equal"), flush=True)
     gemm_table(args.rounds)
-    print("| op | copy us | cuBLAS us | one after the other | fused | speedup | hidden | error |\n| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)  # fmt: skip
+    columns = ("op", "copy us", "cuBLAS us", "one after the other", "fused", "speedup", "hidden", "error")
+    print(heading(*columns), flush=True)
     overlap_table(args.rounds)
 
 

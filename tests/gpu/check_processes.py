@@ -130,7 +130,8 @@ def main_rank(rank: int, world: int, args) -> None:
                     line = f"{stem}.{name} world {world}: {op.why_not}"
                 else:
                     bad, graph = check(op, sizes, rank, world), replays(op, sizes[0], rank, world)
-                    line = f"{stem}.{name} world {world}: wrong {bad} of sizes {sizes} twice; graph replays wrong {graph} of 5"
+                    line = f"{stem}.{name} world {world}: wrong {bad} of sizes {sizes} twice; "
+                    line += f"graph replays wrong {graph} of 5"
                 if rank == 0:
                     print(line, flush=True)
                 for size in args.bench:

@@ -59,7 +59,8 @@ def check(stem: str, world: int, sizes: list[int], reps: int) -> str:
 
     started = time.time()
     results = run_ranks(world, share, body)
-    return f"{stem} world {world}: {results[0]} ranks agree {len(set(map(str, results))) == 1} {time.time() - started:.1f} s"
+    agree = len(set(map(str, results))) == 1
+    return f"{stem} world {world}: {results[0]} ranks agree {agree} {time.time() - started:.1f} s"
 
 
 def replay(machine, op, size: int, world: int) -> str:

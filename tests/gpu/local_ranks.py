@@ -16,7 +16,7 @@ from chunkdsl.runtime.machine import Machine, Symmetric
 
 
 def refuse_multicast() -> None:
-    """SystemExit unless NVLink multicast is switched off: a program that uses it can put a shared host out of service."""
+    """SystemExit unless NVLink multicast is switched off: it can put a shared host out of service."""
     wanted = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0"}
     missing = [f"{k}={v}" for k, v in wanted.items() if os.environ.get(k) != v]
     if missing:
@@ -82,7 +82,7 @@ class LocalMachine(Machine):
 
 
 def run_ranks(world: int, sms: int, body) -> list:
-    """`body(machine)` on one thread and one stream for each rank; results in rank order. The first exception is raised."""
+    """`body(machine)` on one thread and stream for each rank; results in rank order. The first exception is raised."""
     board = Board(world)
     results: list = [None] * world
     errors: list = []

@@ -1,4 +1,4 @@
-"""Modules that were built elsewhere (`chunkdsl build SPEC -o build`), imported from a folder; no chunkdsl.lower needed."""
+"""Modules that were built elsewhere (`chunkdsl build SPEC -o build`), imported from a folder; chunkdsl is not needed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ def load(stem: str):
     spec = importlib.util.spec_from_file_location(f"built_{stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return next(
-        v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__ and getattr(v, "OPS", None)
-    )
+    own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
+    return next(v for v in own if getattr(v, "OPS", None))
 
 
 def inputs(operation, dims: dict[str, int], rank: int, world: int, seed: int) -> list[torch.Tensor]:
