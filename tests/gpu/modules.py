@@ -1,4 +1,4 @@
-"""Modules that were built elsewhere (`chunkdsl build SPEC -o build`), imported from a folder; chunkdsl is not needed."""
+"""Modules built elsewhere (`chunkdsl build SPEC -o build`), imported from a folder; chunkdsl itself is not needed."""
 
 from __future__ import annotations
 
