@@ -25,8 +25,8 @@ SHAPING = ("tt.splat", "tt.broadcast", "tt.expand_dims", "ttg.convert_layout", "
 def spills(compiled: Compiled) -> Found:
     """The tile fits the registers. A spill in the K loop costs more than any overlap wins; use a smaller tile.
 
-    ptxas also parks a predicate or a scalar (4 to 16 bytes) in kernels that use 40 of 255 registers; that is its choice,
-    not pressure, and is let pass.
+    ptxas also parks a predicate or a scalar (4 to 16 bytes) in kernels that use 40 of 255 registers; that is its
+    choice, not pressure, and is let pass.
     """
     parked = compiled.ptx and compiled.spills and compiled.spills <= 16 and (compiled.registers or 0) < 128
     if compiled.spills and not parked:

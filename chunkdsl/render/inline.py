@@ -1,4 +1,4 @@
-"""Copies the helpers that a generated module needs out of runtime/, in their order there, with what they need in turn."""
+"""Copies the helpers that a generated module needs out of runtime/, in their order, with what they need in turn."""
 
 from __future__ import annotations
 

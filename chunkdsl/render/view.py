@@ -1,4 +1,4 @@
-"""What templates read beside the schedule: the argument list of each kernel, written once for the kernel and its caller.
+"""What templates read beside the schedule: the argument list of each kernel, written once for kernel and caller.
 
 An argument has a name in the kernel and two expressions in the wrapper: one for the fused call, one for `exact`.
 """

@@ -17,7 +17,10 @@ from chunkdsl.syntax.parse import parse
 from chunkdsl.verify.simulate import Row, run_op
 
 HEAD = "mesh tp[2] over nvlink\ndim M = 0..64\ndim H = 48\ndim F = 96\n"
-GATHER = HEAD + "tensor x : {t}[M @ tp, H]\ntensor w : {t}[F @ tp, H]\nop f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ {p} }} }}\n"
+GATHER = (
+    HEAD + "tensor x : {t}[M @ tp, H]\ntensor w : {t}[F @ tp, H]\n"
+    "op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ {p} }} }}\n"
+)
 SCATTER = (
     HEAD + "tensor x : {t}[M, F @ tp]\ntensor w : {t}[H, F @ tp]\ntensor b : {t}[H]\n"
     "op f(x, w, b) -> y {{ y = reduce_scatter(x @ w.T, M) + b with {{ {p} }} }}\n"

@@ -48,7 +48,8 @@ PROGRAMS = {
     "a bare gather": "op f(x) -> y { y = all_gather(x) }",
     "a bare reduce_scatter": "op f(p) -> y { y = reduce_scatter(p, M) }",
     "a bare all_reduce, scaled": "op f(p) -> y { y = all_reduce(p) * 0.5 }",
-    "one value under two names": "op f(x, w) -> y, z {\n y = all_gather(x) @ w.T with { tile = 16x16x16 }\n z = y\n}",
+    "one value under two names": "op f(x, w) -> y, z {\n"
+    " y = all_gather(x) @ w.T with { tile = 16x16x16 }\n z = y\n}",
     "a gather that is a result and an operand": "op f(x, w) -> y, z {\n g = all_gather(x) with { chunk = 8 along M }\n"
     " y = g @ w.T with { tile = 16x16x16 }\n z = g\n}",
     "a gather of what was reduced": "op f(p, w) -> y {\n r = reduce_scatter(p, M)\n"
@@ -73,7 +74,7 @@ def test_a_wrong_kernel_is_seen():
     """The mutant of this file: a bias added twice gives other numbers than float64."""
     from emitted import built
 
-    program, schedule, module, title = built(SCATTER.format(t="bf16", p=SMALL + "buffers = 2"))
+    _, schedule, module, title = built(SCATTER.format(t="bf16", p=SMALL + "buffers = 2"))
     wrong = SCATTER.format(t="bf16", p=SMALL + "buffers = 2").replace("+ b with", "+ b + b with")
     typed = built(wrong)[0].ops[0]
     from chunkdsl.verify.simulate import run_op

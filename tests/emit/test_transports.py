@@ -1,6 +1,6 @@
 """Every legal transport, emitted, on three simulated ranks: bits of `exact`, float64 on integers, conformance, races.
 
-M is ragged, one row, none, ragged again; a chunk is not a multiple of the tile; seeds alternate residency and TMA.
+M is ragged, none, one row; a chunk is not a multiple of the tile; seeds alternate residency and TMA.
 """
 
 import itertools
@@ -9,27 +9,31 @@ import pytest
 from emitted import GATHER, REDUCE, SCATTER, SMALL, failures, run
 
 PLACES = ("place = own_sms(1)", "place = co_located")
+PEERS = ("direct", "swizzle")
+ROUTES = (*PEERS, "ring")
+SIDES = ("push", "pull")
 GATHERS = [
-    f"via = copy_engine, route = {r}, side = {s}, buffers = 1" for r, s in itertools.product(("direct", "swizzle"), ("push", "pull"))
+    f"via = copy_engine, route = {r}, side = {s}, buffers = 1" for r, s in itertools.product(PEERS, SIDES)
 ]
 GATHERS += [
     f"via = {v}, route = {r}, side = {s}, {p}, buffers = {b}"
     for (v, r, s, p), b in zip(
-        itertools.product(("tma", "ldst"), ("direct", "swizzle", "ring"), ("push", "pull"), PLACES), itertools.cycle((1, 2)), strict=False
+        itertools.product(("tma", "ldst"), ROUTES, SIDES, PLACES), itertools.cycle((1, 2)), strict=False
     )
     if not (r == "ring" and s == "pull")
 ]
 REDUCTIONS = [
     f"via = {v}, route = {r}, side = push, {p}, buffers = {b}"
     for (v, r, p), b in zip(
-        itertools.product(("tma", "ldst"), ("direct", "swizzle", "ring"), PLACES), itertools.cycle((2, 1)), strict=False
+        itertools.product(("tma", "ldst"), ROUTES, PLACES), itertools.cycle((2, 1)), strict=False
     )
 ]
 REDUCTIONS += [f"via = ldst, route = {r}, side = pull, place = co_located, buffers = 2" for r in ("direct", "swizzle")]
 ONE_SHOT = [p for p in REDUCTIONS if "co_located" in p and "ring" not in p]
 
 CASES = [(GATHER, p) for p in GATHERS] + [(SCATTER, p) for p in REDUCTIONS]
-CASES += [(REDUCE, p) for p in REDUCTIONS] + [(REDUCE, f"{p}, algorithm = one_shot") for p in ONE_SHOT]
+# The first half of a two-shot all-reduce is a reduce-scatter: every third is enough.
+CASES += [(REDUCE, p) for p in REDUCTIONS[::3]] + [(REDUCE, f"{p}, algorithm = one_shot") for p in ONE_SHOT]
 
 
 def name(case) -> str:
@@ -43,6 +47,7 @@ def test_a_legal_transport_gives_the_right_bits_and_conforms(number):
     text, policy = CASES[number]
     # Even seeds: small integers, all programs resident, TMA. Odd ones: normal numbers, two resident, pointer loads.
     seed = number % 4
-    rows = run(text.format(t="bf16", p=SMALL + policy), 3, (37, 1, 0, 20), seed, pointers=seed % 2 == 1 and "tma" not in policy)
+    pointers = seed % 2 == 1 and "tma" not in policy
+    rows = run(text.format(t="bf16", p=SMALL + policy), 3, (37, 0, 1), seed, pointers)
     assert failures(rows) == []
     assert {r.check.split(" ")[0] for r in rows} >= {"simulation", "conformance", "y"}
