@@ -50,12 +50,14 @@ PROGRAMS = {
     "a bare all_reduce, scaled": "op f(p) -> y { y = all_reduce(p) * 0.5 }",
     "one value under two names": "op f(x, w) -> y, z {\n"
     " y = all_gather(x) @ w.T with { tile = 16x16x16 }\n z = y\n}",
-    "a gather that is a result and an operand": "op f(x, w) -> y, z {\n g = all_gather(x) with { chunk = 8 along M }\n"
+    "a gather that is a result and an operand": "op f(x, w) -> y, z {\n"
+    " g = all_gather(x) with { chunk = 8 along M }\n"
     " y = g @ w.T with { tile = 16x16x16 }\n z = g\n}",
     "a gather of what was reduced": "op f(p, w) -> y {\n r = reduce_scatter(p, M)\n"
     " y = all_gather(r) @ w.T with { tile = 16x16x16, via = ldst, place = own_sms(1) }\n}",
     "a gather and a reduction around two products": "op f(x, w) -> y {\n"
-    " y = reduce_scatter((all_gather(x) with { via = ldst, place = own_sms(1) }) @ w.T @ w, M) with { tile = 16x16x16 }\n}",
+    " y = reduce_scatter((all_gather(x) with { via = ldst, place = own_sms(1) }) @ w.T @ w, M)"
+    " with { tile = 16x16x16 }\n}",
     "a partial result": "op f(a, b) -> y { y = a @ b.T with { tile = 16x16x16 } }",
 }
 
