@@ -122,7 +122,7 @@ class RecordingMachine:
         self._uses.setdefault(use.key, use)
         self.log.append(("launch", use.name, "main"))
 
-    def copy(self, destination, source, nbytes, lane):
+    def copy(self, destination, source, nbytes, lane, label=""):
         self.log.append(("copy", str(nbytes), lane))
 
     def fork(self, lane):
@@ -131,7 +131,7 @@ class RecordingMachine:
     def join(self, lane):
         self.log.append(("join", "", lane))
 
-    def begin_call(self, name):
+    def begin_call(self, name, fused=True):
         self.log.append(("begin", name, "main"))
 
     def end_call(self):
@@ -139,6 +139,17 @@ class RecordingMachine:
 
     def release(self):
         pass
+
+    def timeout(self):
+        """Seconds after which the process group gives up."""
+        return 600.0
+
+    def capturing(self):
+        """There are no graphs here."""
+        return False
+
+    def open_lane(self, lane):
+        """Lanes need no preparation here."""
 
     def synchronize(self):
         pass

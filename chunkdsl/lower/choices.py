@@ -124,7 +124,7 @@ class Choices:
 
 def default_tile(dtype: str, accumulators: int) -> tuple[int, int, int]:
     if dtype == "f32":
-        return (128, 128, 32)
+        return (64, 64, 16) if accumulators == 1 else (64, 32, 16)  # no tensor cores: operands go through registers
     return (128, 256, 64) if accumulators == 1 else (128, 128, 64)
 
 

@@ -77,7 +77,8 @@ class Epilogue(Facts):
                 operands[value] = self._pointwise_operand(value)
             op = operands[value]
             if op.role == "a":  # a gathered value used element by element
-                operands[value] = op = replace(op, name=f"{op.name}_full", role="full")
+                role = "column" if value.type.shape[1] == 1 else "full"
+                operands[value] = op = replace(op, name=f"{op.name}_{role}", role=role)
             steps.append(Instruction(target, "load", (op.name,)))
         elif value.kind == "swiglu":
             gate, up = (self._epilogue(a, made, operands, steps) for a in value.args)
@@ -102,9 +103,10 @@ class Epilogue(Facts):
         shape = value.type.shape
         if value.type.rank > 2:
             self._refuse("a pointwise operand of more than two dimensions", "reshape it to a matrix", value.span)
-        if not shape:
-            role = "scalar"
+        flat = len(shape) < 2 or shape[0] == 1
+        if flat:
+            role = "scalar" if not shape or shape[-1] == 1 else "row"
         else:
-            role = "row" if len(shape) == 1 or shape[0] == 1 else "column" if shape[1] == 1 else "full"
+            role = "column" if shape[1] == 1 else "full"
         arrived = self.gathers[value][0].arrived if value in self.gathers else None
         return Operand(f"{source}_{role}", role, self._dtype(value), source, layout, arrived=arrived)

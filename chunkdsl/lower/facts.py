@@ -5,7 +5,7 @@ from __future__ import annotations
 from chunkdsl.check.targets import dtype_not_built, pattern_not_built
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
-from chunkdsl.ir.types import Shard, SymSize, evaluate
+from chunkdsl.ir.types import DimRef, Shard, SymSize, evaluate
 from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
 
 POINTWISE = frozenset("add sub mul div neg gelu relu silu tanh swiglu cast const".split())
@@ -73,6 +73,17 @@ class Facts:
 
     def _line(self, span) -> int:
         return self.program.source.line_of(span.start)
+
+    def _aligned(self, value: Value, span) -> None:
+        """Refuse a matrix whose rows may not be multiples of 16 bytes at every size: kernels load 16 at once."""
+        size, sharded = value.type.shape[-1], self._extents(value)[-1].sharded
+        if isinstance(size, int):
+            return  # decided for each world size
+        elements = 16 // value.type.dtype.bytes
+        steps = self.program.ranges[size.name].step if isinstance(size, DimRef) else 1
+        if sharded or steps % elements:
+            what = "a matrix whose row length is a run-time size" + (" that is sharded" if sharded else "")
+            self._refuse(what, f"fix the size, or promise `step {elements}` (16 bytes) for an unsharded one", span)
 
     def _refuse(self, what: str, instead: str, span) -> None:
         self.report.add(pattern_not_built(what, instead, span))

@@ -222,6 +222,8 @@ class OpBuilder(Transports):
         if left.kind == "all_gather":
             return self._gather(left, f"{name}_{self.names.get(left.args[0], 'x')}")
         source, layout = self._place(left, f"{name}_left")
+        if left in {p.value for p in self.op.params}:
+            self._aligned(left, left.span)
         return Operand(f"{source}_a", "a", self._dtype(left), source, layout), None
 
     def _right(self, value: Value, span) -> Operand:
@@ -237,6 +239,7 @@ class OpBuilder(Transports):
             instead = "gather the left operand, or bind the right one to a name first"
             self._refuse(f"a right operand that is {what}", instead, span)
         source, _ = self.places[base]
+        self._aligned(base, span)
         if value.type.rank != 2:
             self._refuse("a product with a tensor that is not a matrix", "pick a matrix from it", span)
         name = f"{source}_b" if pick is None else f"{source}{pick}_b"

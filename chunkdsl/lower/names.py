@@ -17,7 +17,11 @@ from chunkdsl.lower.nearest import Nearest
 from chunkdsl.source import Source, Span
 from chunkdsl.syntax import nodes
 
-OP_NAMES_TAKEN = ("check", "close", "placements", "symmetric_bytes")  # the generated module's own interface
+# Attributes of a generated module's class; a test holds them against runtime/instance.py.
+OP_NAMES_TAKEN = (
+    "check", "close", "placements", "symmetric_bytes", "machine", "limit", "check_calls", "bounds", "why_not", "tma",
+    "NAME", "OPS", "RANGES", "PROVEN", "DIGEST", "COMMAND", "GENERATOR",
+)  # fmt: skip
 ARGUMENTS_TAKEN = ("self", "out")
 _ITEM_START = re.compile(r"^[A-Za-z]", re.MULTILINE)
 _LOST = re.compile(r"^\w+[^\S\n]+(\w+)|\b(?:dim|tensor|policy|op|plan|kernel|as)\s+(\w+)")

@@ -41,6 +41,10 @@ class Transports(Epilogue):
         info["chunk"] = settle.chunk_rows(row_bytes)
         copies = settle.buffers(row_bytes * evaluate(rows, self.highs), info["via"] == "copy_engine")
         self._settled(settle, info)
+        self._aligned(value, value.span)
+        if info["via"] == "copy_engine" and not isinstance(cols.size, int):
+            what = "copy engines for rows of a run-time length"
+            self._refuse(what, "fix the length, or write via = ldst", value.span)
         self.slots.append(copies)
         self._words(info["chunk"], rows, f"all_gather({source})", value)
         pull = info["side"] == "pull"

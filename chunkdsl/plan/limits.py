@@ -10,6 +10,13 @@ FLAG_WORDS = 1 << 20
 TMA_TARGETS = ("sm_90", "sm_100")
 
 
+def tile_columns(target: str, bm: int, bn: int, products: int) -> int:
+    """Columns of a tile on `target`. Without TMA, addresses and masks take the registers that the accumulators of a
+    wide tile need: it is halved there."""
+    wide = bm * bn * max(1, products) > ACCUMULATOR_REGISTERS // 2
+    return bn // 2 if wide and target not in TMA_TARGETS else bn
+
+
 def stages_for(target: str, stage_bytes: int, wanted: int) -> int:
     """Software pipeline stages that fit `target`, at most `wanted`; 0 when not even one fits.
 

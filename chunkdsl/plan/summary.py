@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size
-from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for
+from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for, tile_columns
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import Launch, Moves, OpSchedule, Schedule
 
@@ -229,7 +229,8 @@ def _stages(n: Launch, target: str) -> int:
     if not n.products:
         return 1
     t = n.tiling
-    size = (t.bm + t.bn * len(n.products)) * t.bk * (ITEM[n.a.dtype] if n.a else 2)
+    columns = tile_columns(target, t.bm, t.bn, len(n.products)) * len(n.products)
+    size = (t.bm + columns) * t.bk * (ITEM[n.a.dtype] if n.a else 2)
     return max(1, stages_for(target, size, t.stages))
 
 

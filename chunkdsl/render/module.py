@@ -7,13 +7,12 @@ from types import SimpleNamespace
 
 import chunkdsl
 from chunkdsl.ir.types import DimRef
-from chunkdsl.plan.limits import SHARED_BYTES, TMA_TARGETS, stages_for
+from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
 from chunkdsl.render.environment import TORCH, environment, plain_step
 from chunkdsl.render.inline import needed_helpers
 from chunkdsl.render.view import LaunchView, memory_entries
 
-NARROW = 128 * 128  # f32 accumulators of a block whose loads go through pointers
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
 
@@ -60,11 +59,10 @@ def arrange_imports(lines: list[str]) -> str:
 def constants_of(launch: Launch) -> str:
     """The launch's tile and pipeline depth for each target, as Python."""
     t, n = launch.tiling, max(1, len(launch.products))
-    # Without TMA, addresses and masks take the registers that a wide tile's accumulators need.
-    narrow = t.bn // 2 if t.bm * t.bn * n > NARROW else t.bn
+    narrow = tile_columns("sm_80", t.bm, t.bn, n)
     stages = {"all": 1}
     if launch.products:
-        widths = {target: t.bn if target in TMA_TARGETS else narrow for target in SHARED_BYTES}
+        widths = {target: tile_columns(target, t.bm, t.bn, n) for target in SHARED_BYTES}
         stages = {
             target: max(1, stages_for(target, (t.bm + bn * n) * t.bk * itemsize(launch), t.stages))
             for target, bn in widths.items()

@@ -129,7 +129,7 @@ class LaunchView:
                 yield Argument(f"{b.name}_cap", "W * stride_cap", "0", True)
         for o in n.operands:
             yield Argument(o.name, self._tensor(o), self._tensor(o))
-            if o.source in self.pitched and o.role == "full":
+            if o.source in self.pitched and o.role in ("full", "column"):
                 yield Argument(f"{o.name}_pitch", f"pitch_of({self._tensor(o)})", f"pitch_of({self._tensor(o)})", True)
             if o.layout == "padded":
                 yield Argument(f"{o.name}_cap", "W * stride_cap", "0", True)

@@ -10,9 +10,9 @@ from chunkdsl.runtime.machine import Machine
 class Instance:
     """All ops of one spec on one process group. Construction is collective, in the same order on every rank."""
 
-    NAME, OPS, RANGES, PROVEN, DIGEST, COMMAND = "", {}, {}, (), "", ""
+    NAME, OPS, RANGES, PROVEN, DIGEST, COMMAND, GENERATOR = "", {}, {}, (), "", "", ""
 
-    def __init__(self, group=None, *, mesh=None, device=None, timeout=600.0, check_calls=False, machine=None, **bounds):
+    def __init__(self, group=None, *, mesh=None, device=None, timeout=None, check_calls=False, machine=None, **bounds):
         if machine is None:
             if mesh is not None:
                 group = mesh.get_group() if hasattr(mesh, "get_group") else mesh
@@ -27,6 +27,7 @@ class Instance:
             low, high, _ = self.RANGES[name]
             if not low <= value <= high:
                 raise ValueError(f"{self.NAME}: the bound {name} = {value} is outside the declared {low}..{high}")
+        timeout = machine.timeout() if timeout is None else timeout
         self.machine, self.limit, self.check_calls = machine, int(timeout * 1e9), check_calls
         self.bounds = {name: high for name, (_, high, _) in self.RANGES.items()} | bounds
         if machine.world not in self.PROVEN:
@@ -34,11 +35,13 @@ class Instance:
                 f"{self.NAME} is proven for {', '.join(map(str, self.PROVEN))} ranks, not for {machine.world}; "
                 f"rebuild it: {self.COMMAND} --world {machine.world}"
             )
-        mine = (self.DIGEST, sorted(self.bounds.items()), machine.world, machine.target, machine.sms)
+        mine = (self.GENERATOR, self.DIGEST, sorted(self.bounds.items()), machine.world, machine.target, machine.sms)
+        mine += (self.limit, check_calls)
         votes = machine.vote(mine)
         odd = [rank for rank, vote in enumerate(votes) if vote != votes[0]]
         if odd:
-            raise RuntimeError(f"{self.NAME}: ranks {odd} differ from rank 0 in spec, bounds or hardware: {votes}")
+            what = "module, bounds, options or hardware"
+            raise RuntimeError(f"{self.NAME}: ranks {odd} differ from rank 0 in {what}: {votes}")
         self.why_not = None if machine.target != "cpu" else "there is no GPU"
         self.tma = machine.target in ("sm_90", "sm_100", "sim")
         for name, operation in self.OPS.items():
@@ -61,7 +64,9 @@ class Instance:
             getattr(self, name).check(look=True)
 
     def close(self):
-        """Collective: wait for all ranks, then give the memory back. Raises as `check` does."""
+        """Collective: wait for all ranks, then give the memory back. Raises as `check` does. Once is enough."""
+        if self.machine is None:
+            return
         try:
             self.check()
         finally:
@@ -70,3 +75,4 @@ class Instance:
                 operation.forget(f"{self.NAME} is closed")
         self.machine.barrier()
         self.machine.release()
+        self.machine = None

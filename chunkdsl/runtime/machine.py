@@ -37,14 +37,18 @@ class Machine:
         self._keep = []
         self._last = None
         if self.device.type == "cuda":
+            if self.device.index not in (None, torch.cuda.current_device()):
+                raise ValueError(f"make {self.device} the current device before: torch.cuda.set_device")
             properties = torch.cuda.get_device_properties(self.device)
             self.sms = properties.multi_processor_count
             if torch.version.hip:
                 self.target = properties.gcnArchName.split(":")[0]
-                self._memcpy = ctypes.CDLL("libamdhip64.so").hipMemcpyAsync
+                library = ctypes.CDLL("libamdhip64.so")
+                self._memcpy, self._new_stream = library.hipMemcpyAsync, library.hipStreamCreateWithFlags
             else:
                 self.target = f"sm_{properties.major}{properties.minor}"
-                self._memcpy = ctypes.CDLL("libcuda.so.1").cuMemcpyAsync
+                library = ctypes.CDLL("libcuda.so.1")
+                self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
 
     # ---- memory, at construction (only `empty` is called per call)
 
@@ -85,9 +89,12 @@ class Machine:
     def _scratch(self, size, align, stream):
         return torch.empty(size, dtype=torch.int8, device=self.device)
 
-    def copy(self, destination, source, nbytes, lane):
-        """Copy bytes between two addresses in lane order, by a copy engine where the two ends allow it."""
+    def copy(self, destination, source, nbytes, lane, label=""):
+        """Copy bytes between two addresses in lane order, by a copy engine where the two ends allow it. `label` names
+        the chunk to a profiler."""
         stream = self._stream(lane).cuda_stream
+        if label:
+            torch.cuda.nvtx.mark(label)
         places = (ctypes.c_void_p(destination), ctypes.c_void_p(source))
         code = self._memcpy(*places, ctypes.c_size_t(nbytes), ctypes.c_void_p(stream))
         if code:
@@ -101,12 +108,16 @@ class Machine:
         """Work given to the main lane from now on starts after everything given to `lane` so far."""
         torch.cuda.current_stream(self.device).wait_stream(self._stream(lane))
 
-    def begin_call(self, name):
+    def begin_call(self, name, fused=True):
         """Outside a capture, a call on another stream waits for the previous call's end."""
         if self.device.type == "cuda":
             torch.cuda.nvtx.range_push(name)
             if self._last is not None and not torch.cuda.is_current_stream_capturing():
                 torch.cuda.current_stream(self.device).wait_event(self._last)
+
+    def capturing(self):
+        """Is a graph being captured?"""
+        return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
     def end_call(self):
         if self.device.type == "cuda":
@@ -128,9 +139,23 @@ class Machine:
     def _stream(self, lane):
         if lane == "main":
             return torch.cuda.current_stream(self.device)
-        if lane not in self._lanes:
-            self._lanes[lane] = torch.cuda.Stream(self.device)
         return self._lanes[lane]
+
+    def open_lane(self, lane):
+        """Make a copy lane, at construction. A stream of its own: one from torch's pool may be the caller's, and copies
+        behind a kernel that waits for them never start."""
+        stream = ctypes.c_void_p()
+        code = self._new_stream(ctypes.byref(stream), 1)  # 1: not ordered with the legacy default stream
+        if code:
+            raise RuntimeError(f"creating a stream failed with driver error {code}")
+        self._lanes[lane] = torch.cuda.ExternalStream(stream.value, device=self.device)
+
+    def timeout(self):
+        """Seconds after which the process group gives up."""
+        try:
+            return self.group._get_backend(self.device).options._timeout.total_seconds()
+        except (AttributeError, RuntimeError):  # a backend that does not say
+            return 600.0
 
     # ---- the process group (construction, `exact`, `fallback`)
 

@@ -7,13 +7,13 @@ A generated class derives from `Operation` and supplies tables (PARAMETERS, RESU
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
-from chunkdsl.runtime.machine import Symmetric
 
 
 def cdiv(a, b):
@@ -61,7 +61,7 @@ class Operation:
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
     MATRICES, GATHERED, STAGE_BLOCK = (), {}, (32, 256)
     SLOTS, CLOSING, PAD, GATE, FALLBACK = 1, False, 1, ("", 0), "nccl"
-    HOST_WORD = False
+    HOST_WORD, LANES = False, ()
     closed_because = ""
 
     def __init__(self, module):
@@ -77,6 +77,8 @@ class Operation:
             self.opening = m.zeros(f"{name}_opening", (8,), torch.int32)
             self.closed = m.symmetric(f"{name}_closed", (self.world,), torch.int32) if self.CLOSING else None
             self.nothing = m.zeros(f"{name}_nothing", (256, 256), torch.float32)
+            for lane in self.LANES:
+                m.open_lane(lane)
             for label, kind, shape, dtype in self.memory(module.bounds, self.world):
                 setattr(self, f"_{label}", (m.symmetric if kind == "symmetric" else m.zeros)(label, shape, dtype))
 
@@ -110,8 +112,14 @@ class Operation:
         if self.why_not is not None:
             raise RuntimeError(f"{self.NAME}.exact needs the kernels: {self.why_not}")
         results = self.results(dims, None)
-        self.run(False, 1, dims, *tensors, *results)
+        self._run_exact(dims, tensors, results)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _run_exact(self, dims, tensors, results):
+        """Ordered with the fused calls: they share local memory."""
+        self.machine.begin_call(self.NAME, fused=False)
+        self.run(False, 1, dims, *tensors, *results)
+        self.machine.end_call()
 
     def fallback(self, *tensors, **given):
         """The process group's collectives and the library's GEMM."""
@@ -139,7 +147,7 @@ class Operation:
             warnings.warn(f"{self.NAME} runs its fallback: {reason}", RuntimeWarning, stacklevel=3)
         if self.FALLBACK == "exact" and self.why_not is None:
             values = self.results(dims, out)
-            self.run(False, 1, dims, *tensors, *values)
+            self._run_exact(dims, tensors, values)
         else:
             values = list(self.plain(dims, *tensors))
             for i, o in enumerate(() if out is None else out if isinstance(out, (tuple, list)) else (out,)):
@@ -157,7 +165,7 @@ class Operation:
         if unknown:
             known = ", ".join(self.RANGES)
             raise TypeError(f"{self.NAME} has no size {', '.join(sorted(unknown))}; its run-time sizes: {known}")
-        dims = {k: int(v) for k, v in given.items() if v is not None}
+        dims = {k: operator.index(v) for k, v in given.items() if v is not None}
         for tensor, (name, (_, shape)) in zip(tensors, self.PARAMETERS.items(), strict=True):
             if tensor.dim() != len(shape):
                 raise ValueError(f"{self.NAME}: {name} has {tensor.dim()} dimensions, declared with {len(shape)}")
@@ -177,6 +185,8 @@ class Operation:
                     f"{self.NAME}: rank {self.rank} passes {name} of shape {tuple(tensor.shape)}; with "
                     f"{', '.join(f'{k} = {v}' for k, v in dims.items())} its shard has shape {want}"
                 )
+            if strict and self.why_not is None and tensor.device != self.nothing.device:
+                raise ValueError(f"{self.NAME}: {name} is on {tensor.device}, this instance on {self.nothing.device}")
             if strict and tensor.dtype != dtype:
                 raise ValueError(f"{self.NAME}: {name} is {tensor.dtype}, declared as {dtype}")
             ready.append(self._aligned(tensor))
@@ -224,8 +234,9 @@ class Operation:
         return made
 
     def agree(self, dims):
-        """With check_calls: every rank calls with the same sizes, or RuntimeError names those that do not."""
-        if self.module.check_calls:
+        """With check_calls: every rank calls with the same sizes, or RuntimeError names those that do not. A meeting of
+        the hosts, so not while a graph is captured."""
+        if self.module.check_calls and not self.machine.capturing():
             votes = self.machine.vote((self.NAME, tuple(sorted(dims.items()))))
             odd = [r for r, v in enumerate(votes) if v != votes[0]]
             if odd:
@@ -239,9 +250,11 @@ class Operation:
         if name not in self.GATHERED or self.SLOTS != 1:
             why = "alternates between two buffers (write buffers = 1)" if name in self.GATHERED else "is not gathered"
             raise ValueError(f"{self.NAME}: {name} {why}, so it has no place to be produced in")
-        rows = given.get(self.GATHERED[name][1], shape[0] * self.world)
+        rows = given.get(self.GATHERED[name][1]) or shape[0] * self.world
         target = getattr(self, f"_{self.GATHERED[name][0]}").local
         own = self.rank * round_up(max(1, cdiv(rows, self.world)), self.PAD)
+        if own + shape[0] > target.shape[0] or shape[1] > target.shape[1]:
+            raise ValueError(f"{self.NAME}: {name} of local shape {tuple(shape)} does not fit this instance's bounds")
         return target[own : own + shape[0], : shape[1]]
 
     def source_of(self, tensor, target, own):
@@ -271,7 +284,7 @@ class Operation:
 
     def matrix(self, kind, tensor, constants, tma, columns):
         """An operand of a product: a TMA descriptor, or the tensor itself for pointer loads."""
-        if tensor.numel() == 0:
+        if tensor.numel() == 0 or columns == 0:
             tensor = self.nothing.view(tensor.dtype)
             columns = tensor.shape[-1]
         if not tma:
@@ -305,9 +318,10 @@ class Operation:
             site=site, limit=self.module.limit, active=active,
         )  # fmt: skip
         rows, cols = self.STAGE_BLOCK
-        flags = dict(COPY=copy, READY=ready is not None, ENTRY=entry, NVIDIA=not m.target.startswith("gfx"))
-        shared = dict(W=self.world, SLOTS=slots, BR=rows, BC=cols, **flags)
-        m.launch(stage_shard, max(1, min(m.sms, cdiv(height, rows))), args, shared, 4, 1)
+        for variant in (copy,) if active else (True, False):  # a warm-up loads both
+            flags = dict(COPY=variant, READY=ready is not None, ENTRY=entry, NVIDIA=not m.target.startswith("gfx"))
+            shared = dict(W=self.world, SLOTS=slots, BR=rows, BC=cols, **flags)
+            m.launch(stage_shard, max(1, min(m.sms, cdiv(height, rows))), args, shared, 4, 1)
 
     def close(self, active):
         """The closing barrier of a call."""
@@ -322,7 +336,7 @@ class Operation:
     def forget(self, reason):
         """Drop all memory; later calls say `reason`."""
         for name, value in list(vars(self).items()):
-            if isinstance(value, (torch.Tensor, Symmetric)):
+            if isinstance(value, torch.Tensor) or hasattr(value, "addresses"):
                 setattr(self, name, None)
         self.closed_because = reason
 

@@ -85,7 +85,7 @@ class SimMachine:
         """Queue a kernel on the main lane and return. `warps` and `stages` mean nothing here."""
         self._world.launch(self, kernel, programs, {**args, **constants})
 
-    def copy(self, destination, source, nbytes, lane):
+    def copy(self, destination, source, nbytes, lane, label=""):
         """Queue a copy between two addresses on a lane and return."""
         self._world.copy(self, destination, source, nbytes, lane)
 
@@ -99,9 +99,10 @@ class SimMachine:
         self._forked.discard(lane)
         self._world.order(self, lane, "main")
 
-    def begin_call(self, name):
-        """The next call of an op begins; what it queues belongs to it in the log."""
-        self.next_call()
+    def begin_call(self, name, fused=True):
+        """The next call of an op begins; what it queues belongs to it in the log, unless it is not a fused one."""
+        if fused:
+            self.next_call()
 
     def end_call(self):
         """The call's work is queued. Raises UnjoinedLane for a lane that the main lane does not wait for again."""
@@ -111,6 +112,17 @@ class SimMachine:
 
     def release(self):
         """Nothing to give back: the memory goes with the world."""
+
+    def timeout(self):
+        """Seconds after which the process group gives up."""
+        return 600.0
+
+    def capturing(self):
+        """There are no graphs here."""
+        return False
+
+    def open_lane(self, lane):
+        """Lanes need no preparation here."""
 
     def synchronize(self):
         """Block the host function until all lanes of the rank are empty."""

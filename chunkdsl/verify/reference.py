@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from chunkdsl.ir.graph import Op, Value
@@ -24,9 +26,17 @@ def _linear(value: Value, seen: set[Value]) -> bool:
     if value in seen:
         return True
     seen.add(value)
-    if value.kind not in LINEAR or (value.kind in ("mul", "div") and value.args[1].kind != "const"):
+    if value.kind not in LINEAR or (value.kind in ("mul", "div") and not _exact_factor(value)):
         return False
     return all(_linear(a, seen) for a in value.args)
+
+
+def _exact_factor(value: Value) -> bool:
+    """Scaling by a power of two loses no bit of a small integer; a third does."""
+    numbers = [a.attrs["number"] for a in value.args if a.kind == "const"]
+    if not numbers or (value.kind == "div" and value.args[1].kind != "const"):
+        return False
+    return all(n != 0 and math.frexp(abs(n))[0] == 0.5 for n in numbers)
 
 
 def _value(v: Value, memo: dict[Value, torch.Tensor]) -> torch.Tensor:

@@ -117,7 +117,7 @@ def compare_results(
     Below the gate a call promises the bits of `exact` only where the spec says so."""
     rows = []
     for i, result in enumerate(op.results):
-        limit = 0.0 if integers else TOLERANCE[result.dtype]
+        limit = 0.0 if integers else tolerance(op)
         different, wrong, worst = [], [], 0.0
         for call, x in enumerate(inputs):
             named = f"call {call} ({', '.join(f'{k} = {v}' for k, v in x.dims.items())})"
@@ -162,6 +162,12 @@ def farthest(value: torch.Tensor, wanted: torch.Tensor) -> str:
     gaps = (value - wanted).abs().nan_to_num(nan=float("inf"))
     at = tuple(int(i) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
     return f"farthest [{', '.join(map(str, at))}]: {value[at].item():g}, not {wanted[at].item():g}"
+
+
+def tolerance(op: OpSchedule) -> float:
+    """By the coarsest dtype on the way: of what comes in, is kept, travels or goes out."""
+    kept = [*op.parameters, *op.buffers, *op.results]
+    return max(TOLERANCE.get(x.dtype, 0.0) for x in kept)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -43,6 +43,26 @@ def test_an_epilogue(title):
     assert failures(run(HEAD + tensors + body, 2, (37, 3), 1)) == []
 
 
+BROADCASTS = {
+    "one number as a vector": ("bf16[1]", "all_gather(x) @ w.T + c"),
+    "one number as a matrix": ("bf16[1, 1]", "all_gather(x) @ w.T * c"),
+    "a row as a matrix": ("bf16[1, F @ tp]", "all_gather(x) @ w.T + c"),
+}
+
+
+@pytest.mark.parametrize("title", BROADCASTS)
+def test_a_dimension_of_size_one_is_broadcast(title):
+    declared, value = BROADCASTS[title]
+    tensors = f"tensor x : bf16[M @ tp, H]\ntensor w : bf16[F @ tp, H]\ntensor c : {declared}\n"
+    body = f"op f(x, w, c) -> y {{ y = {value} with {{ {SMALL} via = ldst, buffers = 2 }} }}\n"
+    assert failures(run(HEAD + tensors + body, 2, (37, 3), 1)) == []
+
+
+def test_a_column_that_is_computed_is_read_by_its_pitch():
+    tensors = "tensor k : bf16[M, 1]\ntensor a : bf16[M, H]\n"
+    assert failures(run(HEAD + tensors + "op f(k, a) -> y { c = k * 0.5\n y = a * c }\n", 2, (37, 3), 1)) == []
+
+
 PROGRAMS = {
     "a local op": "op f(x) -> y { y = gelu(x) + x }",
     "a bare gather": "op f(x) -> y { y = all_gather(x) }",

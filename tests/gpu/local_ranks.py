@@ -46,7 +46,8 @@ class LocalMachine(Machine):
         self.device = torch.device("cuda", 0)
         properties = torch.cuda.get_device_properties(self.device)
         self.sms, self.target = sms, f"sm_{properties.major}{properties.minor}"
-        self._memcpy = ctypes.CDLL("libcuda.so.1").cuMemcpyAsync
+        library = ctypes.CDLL("libcuda.so.1")
+        self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
         self._lanes, self._keep, self._last = {}, [], None
 
     def symmetric(self, name, shape, dtype):
@@ -76,6 +77,9 @@ class LocalMachine(Machine):
 
     def total(self, tensor):
         return self.gather(tensor).float().sum(0).to(tensor.dtype)
+
+    def timeout(self):
+        return 20.0
 
     def synchronize(self):
         torch.cuda.current_stream().synchronize()

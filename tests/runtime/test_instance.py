@@ -30,7 +30,7 @@ def test_bounds_that_the_spec_does_not_allow_are_refused(two_ops, bounds, error,
 
 def test_bounds_that_differ_between_ranks_are_refused_on_every_rank(two_ops):
     def host(machine):
-        with pytest.raises(RuntimeError, match=r"ranks \[1\] differ from rank 0 in spec, bounds or hardware"):
+        with pytest.raises(RuntimeError, match=r"ranks \[1\] differ from rank 0 in module, bounds, options"):
             two_ops(machine=machine, M=32 if machine.rank == 1 else 64)
         return "refused"
 
