@@ -343,6 +343,21 @@ NOT_BUILT = {
         "    y = reduce_scatter((all_gather(x) with { place = co_located }) @ z, M)\n"
         "        with { place = co_located, route = ring }\n}\n",
     ],
+    "gathers of two": [
+        HEAD + PARTS + "tensor q : bf16[M @ tp, K]\nop f(x, q) -> y { y = all_gather(x) + all_gather(q) }\n",
+    ],
+    "one tensor": [op("x", "(all_gather(x) with { chunk = 8 along M }) + all_gather(x)")],
+    "products of": [op("x, w", "(all_gather(x) @ w.T with { tile = 64x64x64 }) + all_gather(x) @ w.T")],
+    "different `fallback`s": [
+        HEAD + PARTS + "op f(x, v) -> y, z {\n    y = all_gather(x) @ v with { fallback = exact }\n"
+        "    z = all_gather(x) * 2 with { fallback = nccl }\n}\n",
+    ],
+    "matrices with": [
+        f"{HEAD}dim R = 1..64\ntensor z : bf16[M @ tp, R]\nop f(z) -> y {{ y = all_gather(z) with {{ via = ldst }} }}\n"
+    ],
+    "copy engines for": [
+        f"{HEAD}dim R = 8..64 step 8\ntensor z : bf16[M @ tp, R]\nop f(z) -> y {{ y = all_gather(z) }}\n"
+    ],
 }  # fmt: skip
 
 
