@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutant_faults import EITHER, SIM, Fault, in_module
 
 WRAPPER = "wrapper"
-COPY = 'm.copy(here[reader] + at, here[holder] + at, (end - first) * pitch, "f_x_gathered_move")'
+COPY = 'm.copy(here[reader] + at, here[holder] + at, (end - first) * pitch, "f_x_gathered_move", label)'
 FLAG = 'm.copy(flag[reader] + word, self.word.data_ptr(), 4, "f_x_gathered_move")'
 
 FAULTS = (
@@ -95,7 +95,7 @@ FAULTS = (
         "copies signal an old epoch",
         WRAPPER,
         SIM,
-        in_module("HOST_WORD = True", "HOST_WORD = False"),
+        in_module("HOST_WORD, LANES = True,", "HOST_WORD, LANES = False,"),
     ),
     Fault(
         "too few flag words",
