@@ -30,7 +30,7 @@ from chunkdsl.plan.schedule import (
 RESERVED = frozenset(
     "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own "
     "tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave halves erf_gelu "
-    "sigmoid silu tanh open_call stage_shard close_call cdiv round_up shard_rows wide narrow pitch_of "
+    "sigmoid silu tanh open_call agree_call stage_shard close_call cdiv round_up shard_rows wide narrow pitch_of "
     "stride_of padded words_of alive".split()
 )
 

@@ -210,6 +210,32 @@ def open_call(state, word, active, HOST_WORD: tl.constexpr):
             tl.store(word, epoch)
 
 
+@triton.jit(do_not_specialize=["rank", "shape", "site", "limit", "active"])
+def agree_call(
+    shapes, shapes_peers, agreed, agreed_peers, state, state_peers, record, rank, shape, site, limit, active,
+    W: tl.constexpr, NVIDIA: tl.constexpr,
+):  # fmt: skip
+    """check_calls: every rank tells the others which sizes it calls with (`shape`, a hash); one that hears of other
+    sizes is dead before it touches a buffer. Two slots: who writes call e + 2 has heard from all in e + 1."""
+    if active * alive(state) != 0:
+        epoch = tl.load(state)
+        slot = (epoch & 1) * W
+        for peer in range(W):
+            tl.store(words_of(shapes_peers, peer) + slot + rank, shape)
+            set_flag(words_of(agreed_peers, peer) + rank, epoch, state)
+        odd = tl.full((), 0, tl.int32)
+        for peer in range(W):
+            if wait_flag(agreed + peer, epoch, site, peer, state, state_peers, record, limit, W, NVIDIA) != 0:
+                if tl.load(shapes + slot + peer) != shape:
+                    odd = odd | (1 << (peer % 31))
+        if odd != 0:
+            tl.store(record + 2, odd)
+            tl.store(record + 3, epoch)
+            tl.debug_barrier()
+            tl.atomic_xchg(record, 3, sem="release", scope="sys")
+            tl.atomic_xchg(state + 1, 1, sem="relaxed", scope="sys")
+
+
 @triton.jit(do_not_specialize=["pitch", "height", "n", "stride", "cap", "rank", "site", "limit", "active"])
 def stage_shard(
     source, buffer, ready, ready_peers, tickets, state, state_peers, record,

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import operator
 import warnings
+import zlib
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from chunkdsl.runtime.device import close_call, open_call, stage_shard
+from chunkdsl.runtime.device import agree_call, close_call, open_call, stage_shard
 
 
 def cdiv(a, b):
@@ -77,6 +78,9 @@ class Operation:
             self.opening = m.zeros(f"{name}_opening", (8,), torch.int32)
             self.closed = m.symmetric(f"{name}_closed", (self.world,), torch.int32) if self.CLOSING else None
             self.nothing = m.zeros(f"{name}_nothing", (256, 256), torch.float32)
+            if module.check_calls:
+                self.shapes = m.symmetric(f"{name}_shapes", (2 * self.world,), torch.int32)
+                self.agreed = m.symmetric(f"{name}_agreed", (self.world,), torch.int32)
             for lane in self.LANES:
                 m.open_lane(lane)
             for label, kind, shape, dtype in self.memory(module.bounds, self.world):
@@ -234,8 +238,8 @@ class Operation:
         return made
 
     def agree(self, dims):
-        """With check_calls: every rank calls with the same sizes, or RuntimeError names those that do not. A meeting of
-        the hosts, so not while a graph is captured."""
+        """With check_calls: every rank calls with the same sizes, or RuntimeError names those that do not, before
+        anything is launched. A meeting of the hosts; in a captured graph the kernel `agree_call` does it."""
         if self.module.check_calls and not self.machine.capturing():
             votes = self.machine.vote((self.NAME, tuple(sorted(dims.items()))))
             odd = [r for r, v in enumerate(votes) if v != votes[0]]
@@ -304,9 +308,18 @@ class Operation:
         args = {**args, "active": active}
         self.machine.launch(kernel, programs, args, {**movers, **shared}, constants["WARPS"], stages)
 
-    def open(self, active):
+    def open(self, active, dims):
         args = dict(state=self.state.local, word=self.word, active=active)
         self.machine.launch(open_call, 1, args, dict(HOST_WORD=self.HOST_WORD), 1, 1)
+        if self.module.check_calls:
+            args = dict(
+                shapes=self.shapes.local, shapes_peers=self.shapes.table, agreed=self.agreed.local,
+                agreed_peers=self.agreed.table, state=self.state.local, state_peers=self.state.table,
+                record=self.record, rank=self.rank, shape=zlib.crc32(repr(sorted(dims.items())).encode()) >> 1,
+                site=len(self.SITES) - 1, limit=self.module.limit, active=active,
+            )  # fmt: skip
+            shared = dict(W=self.world, NVIDIA=not self.machine.target.startswith("gfx"))
+            self.machine.launch(agree_call, 1, args, shared, 1, 1)
 
     def stage(self, source, buffer, ready, height, columns, stride, cap, entry, copy, site, active, slots):
         """Copy this rank's shard into its place of a gathered buffer and tell the readers (not in `exact`)."""
@@ -352,4 +365,7 @@ class Operation:
             kind = 2
         if kind != 0:
             where = "a peer of this rank timed out" if kind == 2 else f"{self.SITES[site]}, word {item}, call {epoch}"
+            if kind == 3:
+                odd = [r for r in range(self.world) if item >> (r % 31) & 1]
+                where = f"ranks {odd} call with other sizes than this rank (call {epoch})"
             raise RuntimeError(f"{self.NAME} is dead on rank {self.rank}: {where}. Build a new instance.")
