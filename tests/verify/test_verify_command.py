@@ -6,7 +6,7 @@ import pytest
 
 from chunkdsl.verify import verify as whole
 
-OPENS = "if fused:\n            self.open(active)"
+OPENS = "if fused:\n            self.open(active, dims)"
 WAIT = "ok = ok & wait_flag("
 UNEVEN = """mesh tp[2] over nvlink
 dim M = 1..24
@@ -86,8 +86,8 @@ def test_a_module_without_its_wait_fails(tiny, call, broken):
 
 def test_wrong_numbers_are_told_with_place_and_size(tiny, call, broken):
     broken(
-        "if fused:\n            self.open(active)",
-        "if fused and (w_.add_(1) is None or True):\n            self.open(active)",
+        "if fused:\n            self.open(active, dims)",
+        "if fused and (w_.add_(1) is None or True):\n            self.open(active, dims)",
     )
     code, out, _ = call("verify", tiny, *QUICK)
     assert code == 1
