@@ -128,6 +128,6 @@ def default_tile(dtype: str, accumulators: int) -> tuple[int, int, int]:
     return (128, 256, 64) if accumulators == 1 else (128, 128, 64)
 
 
-def rows_tiling(columns: int) -> Tiling:
+def rows_tiling() -> Tiling:
     """Tiles of launches without a product: 16 bytes a thread and some rows."""
     return Tiling(16, 256, 16, 4, 1, 32, 256)

@@ -36,7 +36,7 @@ class Epilogue(Facts):
 
     def _tiling(self, products: list[Value], value: Value) -> Tiling:
         if not products:
-            return rows_tiling(0)
+            return rows_tiling()
         policy, dtype = products[0].policy, products[0].args[0].type.dtype
         span = policy.spans.get("tile", products[0].span)
         n = len(products)

@@ -125,13 +125,13 @@ class Transports(Epilogue):
         space = "whole" if one_shot else "own"
         walk = Walk.UP
         self._launch(
-            f"{name}_sum", value, space, walk, chunk, sent.arrived, rows_tiling(0), None, (), None, sums,
+            f"{name}_sum", value, space, walk, chunk, sent.arrived, rows_tiling(), None, (), None, sums,
             operands, steps, result, final, out_chunk, (), None,
         )  # fmt: skip
         if final is not destination:
             total = Operand(final.buffer, "full", final.dtype, final.buffer, "padded", arrived=final.arrived)
             self._launch(
-                f"{name}_out", value, "all", Walk.UP, chunk, final.arrived, rows_tiling(0), None, (), None, None,
+                f"{name}_out", value, "all", Walk.UP, chunk, final.arrived, rows_tiling(), None, (), None, None,
                 {value: total}, [Instruction("t0", "load", (total.name,))], "t0", destination, None, (), None,
             )  # fmt: skip
 
