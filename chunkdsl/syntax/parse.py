@@ -1,4 +1,4 @@
-"""Text to syntax tree, item by item. The only user of Lark.
+"""Text to syntax tree, item by item. The only user of Lark, with `tables`, which keeps what it builds.
 
 A bad item yields one finding and is left out; the others survive. Names are not resolved here.
 """
