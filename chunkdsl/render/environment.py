@@ -67,6 +67,16 @@ def ranges_text(numbers) -> str:
     return ", ".join(texts)
 
 
+def flops_text(launch: Launch) -> str:
+    """A multiplication and an addition for each element of the products' operands."""
+    rows = dim_text(launch.rows, "dims")
+    rows = f"shard_rows({rows}, W, rank)" if launch.space == "own" else rows
+    factors = 2 * len(launch.products), rows, extent_text(launch.cols), extent_text(launch.depth)
+    return " * ".join(
+        str(f) if isinstance(f, int) or f.isidentifier() or f.endswith(")") else f"({f})" for f in factors
+    )
+
+
 def plain_value(launch: Launch) -> str:
     dtype = TORCH[launch.destination.dtype]
     return f"narrow({launch.value}, {dtype})"
@@ -94,6 +104,7 @@ def environment() -> Environment:
         "extent": extent_pair,
         "chunk_rows": chunk_text,
         "chunk_cap": chunk_cap_text,
+        "flops": flops_text,
         "host_walk": WALKS.__getitem__,
         "plain_value": plain_value,
         "ranges": ranges_text,

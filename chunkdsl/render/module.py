@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 
@@ -20,22 +21,34 @@ def render_module(schedule: Schedule, proven: tuple[int, ...], command: str = ""
     """Text of the module. `proven`: the world sizes that its proofs cover."""
     title = class_name(schedule.path)
     ops = [render_op(op, schedule) for op in schedule.ops]
-    body = "\n\n".join([*(k for op in ops for k in op.kernels), *(op.text for op in ops), "Instance"])
+    always = ("Instance", "register_operators")
+    body = "\n\n".join([*(k for op in ops for k in op.kernels), *(op.text for op in ops), *always])
     helpers = needed_helpers(body)
     imports = sorted({*BASE_IMPORTS, *(line for h in helpers for line in h.imports)})
-    return environment().get_template("module.py.jinja").render(
-        title=title,
-        version=chunkdsl.__version__,
-        path=schedule.path,
-        digest=schedule.digest,
-        command=command or f"chunkdsl build {schedule.path}",
-        ops=ops,
-        proven=proven,
-        imports=arrange_imports(imports),
-        helpers="\n\n\n".join(h.text for h in helpers),
-        constants=[(launch.name.upper(), constants_of(launch)) for op in schedule.ops for launch in op.launches],
-        ranges=schedule.ranges,
+    return (
+        environment()
+        .get_template("module.py.jinja")
+        .render(
+            title=title,
+            version=chunkdsl.__version__,
+            path=schedule.path,
+            digest=schedule.digest,
+            command=command or f"chunkdsl build {schedule.path}",
+            ops=ops,
+            proven=proven,
+            imports=arrange_imports(imports),
+            helpers="\n\n\n".join(h.text for h in helpers),
+            constants=[(launch.name.upper(), constants_of(launch)) for op in schedule.ops for launch in op.launches],
+            ranges=schedule.ranges,
+            namespace=namespace(schedule),
+        )
     )
+
+
+def namespace(schedule: Schedule) -> str:
+    """Of the module's torch operators: equal for equal specs, other for others of the same name."""
+    stem = re.sub(r"\W", "_", PurePosixPath(schedule.path).name.removesuffix(".chunk"))
+    return f"chunkdsl_{stem}_{schedule.digest[:8]}"
 
 
 def class_name(path: str) -> str:

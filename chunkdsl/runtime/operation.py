@@ -14,11 +14,9 @@ import zlib
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from chunkdsl.runtime.arguments import Arguments, cdiv, shard_rows
 from chunkdsl.runtime.device import agree_call, close_call, open_call, stage_shard
-
-
-def cdiv(a, b):
-    return -(-a // b)
+from chunkdsl.runtime.dispatch import Live
 
 
 def round_up(a, b):
@@ -33,12 +31,6 @@ def padded(columns, multiple):
 def stride_of(rows, ranks, pad):
     """Rows between the shards of a communication buffer."""
     return round_up(max(1, cdiv(rows, ranks)), pad)
-
-
-def shard_rows(size, world, rank):
-    """Elements of a ceil-divided dim that `rank` holds; the last ranks may hold fewer or none."""
-    each = cdiv(size, world)
-    return max(0, min(size, (rank + 1) * each) - rank * each)
 
 
 def wide(tensor):
@@ -56,11 +48,11 @@ def pitch_of(tensor):
     return tensor.shape[-1] * tensor.element_size() // 16
 
 
-class Operation:
+class Operation(Arguments):
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
-    MATRICES, GATHERED, STAGE_BLOCK = (), {}, (32, 256)
+    MATRICES, GATHERED, STAGE_BLOCK, INOUT = (), {}, (32, 256), ()
     SLOTS, CLOSING, PAD, GATE, FALLBACK = 1, False, 1, ("", 0), "nccl"
     HOST_WORD, LANES = False, ()
     closed_because = ""
@@ -69,6 +61,7 @@ class Operation:
         self.module, self.machine = module, module.machine
         self.world, self.rank = self.machine.world, self.machine.rank
         self.said = False
+        self.number = Live.add(self)
         self.why_not = module.why_not or self._alignment(module.bounds)
         if self.why_not is None:
             m, name = self.machine, self.NAME
@@ -97,6 +90,15 @@ class Operation:
 
     def __call__(self, *tensors, out=None, **given):
         """The fused op; its fallback below the gate or where hardware or shape does not suit."""
+        self.count(tensors, given)
+        sizes = [given.get(name) for name in self.RANGES]
+        if out is None:
+            return self.operator(*tensors, self.number, *sizes)
+        self.operator_into(*tensors, *self.outs(out), self.number, *sizes)
+        return out
+
+    def call(self, tensors, given, out):
+        """What the operator does: `tensors` and sizes as the caller gave them, `out` None or a tensor a result."""
         self.check()
         tensors, dims = self.bind(tensors, given)
         self.agree(dims)
@@ -154,7 +156,7 @@ class Operation:
             self._run_exact(dims, tensors, values)
         else:
             values = list(self.plain(dims, *tensors))
-            for i, o in enumerate(() if out is None else out if isinstance(out, (tuple, list)) else (out,)):
+            for i, o in enumerate(out or ()):
                 values[i] = o.copy_(values[i])
         return values[0] if len(values) == 1 else tuple(values)
 
@@ -162,20 +164,11 @@ class Operation:
 
     def bind(self, tensors, given, strict=True):
         """Aligned tensors and the value of every run-time dim. ValueError where a tensor is not as declared."""
-        if len(tensors) != len(self.PARAMETERS):
-            names = ", ".join(self.PARAMETERS)
-            raise TypeError(f"{self.NAME} takes {len(self.PARAMETERS)} tensors ({names}), not {len(tensors)}")
-        unknown = set(given) - set(self.RANGES)
-        if unknown:
-            known = ", ".join(self.RANGES)
-            raise TypeError(f"{self.NAME} has no size {', '.join(sorted(unknown))}; its run-time sizes: {known}")
-        dims = {k: operator.index(v) for k, v in given.items() if v is not None}
+        self.count(tensors, given)
         for tensor, (name, (_, shape)) in zip(tensors, self.PARAMETERS.items(), strict=True):
             if tensor.dim() != len(shape):
                 raise ValueError(f"{self.NAME}: {name} has {tensor.dim()} dimensions, declared with {len(shape)}")
-            for length, (size, sharded) in zip(tensor.shape, shape, strict=True):
-                if isinstance(size, str):
-                    dims.setdefault(size, length * self.world if sharded else length)
+        dims = self.sizes_of(tensors, {k: operator.index(v) for k, v in given.items() if v is not None})
         for dim, value in dims.items():
             low, high, step = self.RANGES[dim]
             high = self.module.bounds.get(dim, high)
@@ -196,14 +189,6 @@ class Operation:
             ready.append(self._aligned(tensor))
         return ready, dims
 
-    def local_shape(self, shape, dims):
-        """This rank's shape for declared extents (size, sharded)."""
-        sizes = (dims[s] if isinstance(s, str) else s(dims) if callable(s) else s for s, _ in shape)
-        return tuple(
-            shard_rows(n, self.world, self.rank) if sharded else n
-            for n, (_, sharded) in zip(sizes, shape, strict=True)
-        )
-
     def _aligned(self, tensor):
         tensor = tensor.contiguous()
         return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
@@ -223,9 +208,7 @@ class Operation:
         return None
 
     def results(self, dims, out):
-        given = () if out is None else out if isinstance(out, (tuple, list)) else (out,)
-        if given and len(given) != len(self.RESULTS):
-            raise ValueError(f"{self.NAME} has {len(self.RESULTS)} results, out has {len(given)}")
+        given = () if out is None else out
         made = []
         for i, (name, (dtype, shape)) in enumerate(self.RESULTS.items()):
             want = self.local_shape(shape, dims)

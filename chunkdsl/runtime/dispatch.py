@@ -1,0 +1,127 @@
+"""Every op of a module as a torch operator: what torch.compile, autograd, autocast, flop counters and checkpointing
+policies see. Copied into the module.
+
+An operator takes the local tensors, the number of the instance that it runs on, and the run-time sizes. It is opaque: a
+graph holds one node for a call, and torch neither looks into it nor computes it again unasked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import ClassVar
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+
+class Live:
+    """Operations by number. A graph holds the number: it keeps no instance alive, and says so when it is gone."""
+
+    COUNT: ClassVar = itertools.count(1)
+    OPERATIONS: ClassVar = weakref.WeakValueDictionary()
+
+    @classmethod
+    def add(cls, operation):
+        number = next(cls.COUNT)
+        cls.OPERATIONS[number] = operation
+        return number
+
+    @classmethod
+    def find(cls, number):
+        """RuntimeError if the instance has been collected."""
+        operation = cls.OPERATIONS.get(number)
+        if operation is None:
+            raise RuntimeError("the instance that this graph was made with is gone; keep it as long as the graph")
+        return operation
+
+
+def register_operators(name, operations):
+    """Define `operations` (classes of a module) as `torch.ops.NAME.OP` and `OP_into`, and set their `operator` and
+    `operator_into`. A module that is loaded again gets NAME_2. Source of the protocol: torch.library."""
+    library = new_library(name)
+    for cls in operations:
+        cls.library = library  # registrations live as long as this object
+        handle = free_name("instance", {*cls.PARAMETERS, *cls.RESULTS, *cls.RANGES})
+        marks = {p: f"(i{i}!)" for i, p in enumerate(cls.INOUT)}
+        tensors = [f"Tensor{marks.get(p, '')} {p}" for p in cls.PARAMETERS]
+        rest = [f"int {handle}", *(f"SymInt? {d}=None" for d in cls.RANGES)]
+        outs = [f"Tensor(o{i}!) {free_name(r, cls.PARAMETERS)}" for i, r in enumerate(cls.RESULTS)]
+        given = ", ".join("Tensor" for _ in cls.RESULTS)
+        library.define(f"{cls.NAME}({', '.join(tensors + rest)}) -> {given if len(cls.RESULTS) == 1 else f'({given})'}")
+        library.define(f"{cls.NAME}_into({', '.join(tensors + outs + rest)}) -> ()")
+        operators = getattr(torch.ops, library.ns)
+        packet = getattr(operators, cls.NAME)
+        cls.operator, cls.operator_into = packet.default, getattr(operators, f"{cls.NAME}_into").default
+        define(cls, library, packet)
+
+
+def new_library(name):
+    """A torch library that nobody has: NAME, or NAME_2, ... for a module that is loaded again."""
+    for again in itertools.count(1):
+        try:
+            return torch.library.Library(name if again == 1 else f"{name}_{again}", "DEF")
+        except RuntimeError:  # the namespace is taken
+            if again > 9999:
+                raise
+
+
+def free_name(name, taken):
+    while name in taken:
+        name += "_"
+    return name
+
+
+def define(cls, library, packet):
+    """Kernels of an operator for every dispatch key that it serves."""
+    count, sizes, results = len(cls.PARAMETERS), tuple(cls.RANGES), len(cls.RESULTS)
+
+    def unpack(args, between=0):
+        tensors, outs = args[:count], args[count : count + between]
+        number, *given = args[count + between :]
+        return Live.find(number), tensors, outs, dict(zip(sizes, given, strict=False))
+
+    def run(*args):
+        operation, tensors, _, given = unpack(args)
+        return operation.call(tensors, given, None)
+
+    def run_into(*args):
+        operation, tensors, outs, given = unpack(args, results)
+        operation.call(tensors, given, outs)
+
+    def fake(*args):
+        operation, tensors, _, given = unpack(args)
+        made = tuple(tensors[0].new_empty(s, dtype=d) for s, d in operation.result_shapes(tensors, given))
+        return made[0] if results == 1 else made
+
+    def backward(context, *gradients):
+        raise RuntimeError(f"{cls.NAME} has no gradient: run it under torch.no_grad(), or detach its inputs")
+
+    def flops(*args, out_shape=None, **kwargs):
+        operation, shapes, _, given = unpack((*args, *kwargs.values()))
+        return operation.flops(operation.sizes_of(shapes, given))
+
+    for key in ("CPU", "CUDA"):
+        library.impl(cls.NAME, run, key)
+        library.impl(f"{cls.NAME}_into", run_into, key)
+        library.impl(cls.NAME, cast_to_declared(cls, key.lower()), f"Autocast{key}")
+    torch.library.register_fake(f"{library.ns}::{cls.NAME}", fake, lib=library)
+    torch.library.register_fake(f"{library.ns}::{cls.NAME}_into", lambda *args: None, lib=library)
+    if not cls.INOUT:  # an operator that changes its inputs has no place for an error of its own
+        torch.library.register_autograd(f"{library.ns}::{cls.NAME}", backward, lib=library)
+    register_flop_formula(packet)(flops)
+
+
+def cast_to_declared(cls, device):
+    """Under autocast an op takes floating tensors of any dtype, as torch's own products do: each is cast to the dtype
+    that the spec declares."""
+    dtypes = [dtype for dtype, _ in cls.PARAMETERS.values()]
+
+    def run(*args):
+        tensors = [
+            t.to(d) if t.is_floating_point() and d.is_floating_point else t for t, d in zip(args, dtypes, strict=False)
+        ]
+        with torch.autocast(device, enabled=False):
+            return cls.operator(*tensors, *args[len(tensors) :])
+
+    return run
