@@ -1,8 +1,9 @@
-"""Finds the specs below the paths that a user gives, and reads them. Parses nothing."""
+"""Finds the specs below the paths that a user gives, reads them and writes them back. Parses nothing."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 
 from chunkdsl.check import files as rules
@@ -10,6 +11,7 @@ from chunkdsl.diagnostics import Report
 from chunkdsl.source import Source
 
 SUFFIX = ".chunk"
+STDIN = "-"
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -24,6 +26,27 @@ def read(paths: Iterable[str]) -> Iterator[Report]:
             if report.source.path not in seen:
                 seen.add(report.source.path)
                 yield report
+
+
+def read_stdin() -> Report:
+    """The spec on standard input, as one of the path `-`."""
+    return _decode(STDIN, sys.stdin.buffer.read())
+
+
+def rewrite(report: Report, text: str) -> bool:
+    """Make `text` the content of the file that was read; a byte order mark stays. False, with a finding in `report`, if
+    it cannot be written."""
+    from chunkdsl.replace import replace_file
+
+    path = report.source.path
+    try:
+        with open(path, "rb") as file:
+            mark = _MARK if file.read(len(_MARK)) == _MARK else b""
+        replace_file(path, mark + text.encode("utf-8"))
+    except (OSError, ValueError) as error:
+        report.add(rules.unwritable_spec(getattr(error, "strerror", None) or str(error)))
+        return False
+    return True
 
 
 def _read_folder(path: str) -> Iterator[Report]:
@@ -48,6 +71,10 @@ def _read_file(path: str) -> Report:
             data = file.read()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         return _refuse(path, error)
+    return _decode(path, data)
+
+
+def _decode(path: str, data: bytes) -> Report:
     try:
         return Report(Source(path, data.removeprefix(_MARK).decode("utf-8")))
     except UnicodeDecodeError as error:

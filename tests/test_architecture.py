@@ -17,6 +17,7 @@ ORDER = (
     "source",
     "diagnostics",
     "resources",
+    "replace",
     "ir",
     "check.registry",
     "check",

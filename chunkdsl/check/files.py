@@ -84,3 +84,16 @@ def unsupported_version(span: Span, found: int, known: int) -> Finding:
         newer,
         help="upgrade chunkdsl" if found > known else f"write `chunk {known}`",
     )
+
+
+@rule("CD020", "unwritable-spec")
+def unwritable_spec(why: str) -> Finding:
+    """A spec was to be formatted or mended in place and could not be written. It is as it was before.
+
+    Fails:
+        chunkdsl fmt locked/untidy.chunk        # the folder cannot be written to
+
+    Mended:
+        chunkdsl fmt good.chunk
+    """
+    return Finding(f"cannot write this file: {why}", help="`--diff` shows what would change and writes nothing")

@@ -6,6 +6,7 @@ A bad item yields one finding and is left out; the others survive. Names are not
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 import lark
@@ -73,6 +74,10 @@ class Grammar:
             else:
                 at, end, kind = found.start_pos, found.end_pos, found.type
             return Failure(text, base, at, end, kind, before, frozenset(parser.accepts()))
+
+    def tokens(self, text: str) -> Iterator[lark.Token]:
+        """The tokens of one item, which must parse."""
+        return self._lark.parse_interactive(text).iter_parse()
 
     def reach(self, text: str) -> int:
         """The offset of the token at which the parse of an item stops; past the end if it does not stop."""

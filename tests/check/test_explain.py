@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from chunkdsl import pipeline
+from chunkdsl import pipeline, replace
 from chunkdsl.check.explain import describe, find_rule, list_rules, load_rules, near_rules
 from chunkdsl.cli import main
 from chunkdsl.diagnostics import Report
@@ -35,6 +35,17 @@ op f(x, w) -> y { y = reduce_scatter(x @ w, M) with { tile = 32x32x32 } }
 """
 
 
+def unless_locked(write):
+    """Permissions are none for root, who runs tests in a container."""
+
+    def put(path, data):
+        if path.startswith("locked/"):
+            raise PermissionError(13, "Permission denied")
+        write(path, data)
+
+    return put
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder with the files that the examples of CD0 speak of."""
@@ -49,8 +60,11 @@ def place(tmp_path, monkeypatch):
         (tmp_path / name).write_bytes(SPEC)
     long = SPEC.replace(b"1..64", b"1..1048576").replace(b"tile = ", b"chunk = 1 along M, tile = ")
     (tmp_path / "long.chunk").write_bytes(long)
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked" / "untidy.chunk").write_bytes(b"dim M=4\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline, "BUILT_FOR", (1,))
+    monkeypatch.setattr(replace, "replace_file", unless_locked(replace.replace_file))
 
 
 @pytest.mark.parametrize("code", FILES)
