@@ -307,6 +307,8 @@ def op(params, value):
     return HEAD + PARTS + PACK + OP % (params, value)
 
 
+USER_PLAN = "plan r(t) : all_gather over tp {\n    for i in range(1, tp) { send t[rank] to (rank + i) mod tp }\n}\n"
+
 NOT_BUILT = {
     "`mesh": [HEAD.replace("mesh tp[4] over nvlink", "mesh node[2] over rdma, tp[8] over nvlink")],
     "the layouts": [f"{HEAD}tensor z : bf16[M @ {p}, K]\n" for p in ("zigzag(tp)", "cyclic(tp, 128)", "ragged(tp)")],
@@ -320,7 +322,7 @@ NOT_BUILT = {
         f"`{name}`": [op("x, v", f"{name}(x)")]
         for name in "all_to_all attention softmax rms_norm scaled_matmul dispatch grouped_matmul combine".split()
     },
-    "`plan`": [HEAD + "plan r(t) : all_gather over tp {\n    send t[rank] to (rank + 1) mod tp\n}\n"],
+    "`route` = a": [op("x, v", "all_gather(x) @ v with { route = r }") + USER_PLAN],
     "`use plan`": [HEAD + 'use plan "a.json" as r : all_gather over tp\n'],
     "`kernel`": [HEAD + 'kernel g(A) -> C = "a.py" : k {\n    A = a : [m, k]\n    C = c : [m, k]\n    grid = m\n}\n'],
     "`gradient`": [op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n"],

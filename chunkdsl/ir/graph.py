@@ -7,11 +7,15 @@ bound by a statement or a parameter is one `Value` object, however often it is u
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from chunkdsl.ir.policy import Policy
 from chunkdsl.ir.types import DimRange, Mesh, SymSize, TensorType
 from chunkdsl.record import record
 from chunkdsl.source import Source, Span
+
+if TYPE_CHECKING:
+    from chunkdsl.plan.routing import Routing
 
 
 @record(eq=False)
@@ -74,3 +78,4 @@ class Program:
     constants: dict[str, SymSize]  # dims with a fixed or derived size
     tensors: dict[str, TensorType]
     ops: tuple[Op, ...]
+    plans: dict[str, Routing] = field(default_factory=dict)  # routes that a policy may name

@@ -79,8 +79,10 @@ class Reader:
         if word in BUILT[key] and not value.args:
             return word
         if key == "route" and word is not None and not value.args:
-            if self._names.kind_of(word) == "plan" or word in self._names.lost:
-                return None  # plans are refused where they are declared
+            if self._names.kind_of(word) == "plan":
+                return self._later(key, value, "plans are proven, and not yet emitted")
+            if word in self._names.lost:
+                return None
             near = self._plans.of(word)
         else:
             near = Nearest(BUILT[key]).of(word) if word is not None else ()

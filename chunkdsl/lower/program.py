@@ -13,6 +13,7 @@ from chunkdsl.ir.types import Mesh
 from chunkdsl.lower.expressions import File
 from chunkdsl.lower.names import Names, collect_names
 from chunkdsl.lower.ops import lower_op
+from chunkdsl.lower.plans import declare_plan
 from chunkdsl.lower.policies import Policies
 from chunkdsl.lower.sizes import Dims
 from chunkdsl.lower.tensors import Tensors, lower_mesh
@@ -37,6 +38,10 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
             _refuse_later(item, report)
     policies = Policies(names, dims, report)
     policies.declare_all()
+    plans = {}
+    for item in file.items:
+        if isinstance(item, nodes.Plan) and names.kinds[item.name.text] == ("plan", item.name.span):
+            plans[item.name.text] = declare_plan(item, source, names, mesh, dims, policies, report)
     items = [i for i in file.items if isinstance(i, nodes.Op) and names.kinds[i.name.text] == ("op", i.name.span)]
     ops: list[Op] = []
     if mesh is not None:
@@ -50,7 +55,8 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
     if mesh is not None and len(mesh.axes) > 1:
         return None
     declared = {name: t.type for name, t in tensors.declared.items()}
-    return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops))
+    return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops),
+                   {name: routing for name, routing in plans.items() if routing is not None})
 
 
 def _need_mesh(op: nodes.Op, names: Names, report: Report) -> None:
@@ -61,8 +67,6 @@ def _need_mesh(op: nodes.Op, names: Names, report: Report) -> None:
 
 def _refuse_later(item: nodes.Item, report: Report) -> None:
     match item:
-        case nodes.Plan():
-            report.add(not_built_yet("`plan`", item.name.span, "use route = direct, swizzle or ring"))
         case nodes.UsePlan():
             report.add(not_built_yet("`use plan`", item.name.span, "use route = direct, swizzle or ring"))
         case nodes.Kernel():

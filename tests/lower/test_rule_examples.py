@@ -1,4 +1,4 @@
-"""Each CD2 rule's docstring examples: the failing one gives that code, the mended one gives none."""
+"""Each docstring example of a CD2 or CD32 rule: the failing one gives that code, the mended one gives none."""
 
 import pytest
 
@@ -8,13 +8,14 @@ import chunkdsl.check.placements
 import chunkdsl.check.policies
 import chunkdsl.check.shapes
 import chunkdsl.check.unbuilt  # noqa: F401  (registers rules)
+from chunkdsl.check import routes
 from chunkdsl.check.registry import RULES
 from chunkdsl.diagnostics import Report
 from chunkdsl.lower.program import lower
 from chunkdsl.source import Source
 from chunkdsl.syntax.parse import parse
 
-CODES = sorted(code for code in RULES if code.startswith("CD2"))
+CODES = sorted(code for code in RULES if code.startswith(("CD2", routes.FAMILY)))
 TWO_AXES = {"CD204", "CD215", "CD218"}  # only a mesh of two axes can break them, and none is built yet
 
 

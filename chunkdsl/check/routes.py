@@ -1,0 +1,205 @@
+"""CD27 and CD32: what plans ask of routes, and what the proof of a route against its contract finds.
+
+A route depends on the world size. What is wrong with it for the size that the mesh declares, or that `--world` names,
+is an error; for other sizes it is a note, and the module refuses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from chunkdsl.check.plans import line_span, to_diagnostic
+from chunkdsl.check.registry import Finding, rule
+from chunkdsl.diagnostics import Diagnostic, Label
+from chunkdsl.source import Source, Span
+
+if TYPE_CHECKING:
+    from chunkdsl.plan.trace_breaches import Breach
+
+FAMILY = "CD32"  # rules whose examples are specs, not sketches of plans
+
+
+def explain_breach(breach: Breach, source: Source) -> Diagnostic:
+    """The finding at its place, or on its line; the counterexample is in `help`."""
+    return BY_CODE[breach.code](breach, source) if breach.code in BY_CODE else to_diagnostic(breach, source)
+
+
+def _finding(breach: Breach, source: Source, mend: str) -> Finding:
+    span = breach.span or line_span(source, breach.line)
+    other = line_span(source, breach.other_line) if breach.other_line != breach.line else None
+    labels = (Label(other, breach.other_label),) if other else ()
+    return Finding(breach.message, span, breach.label, labels, help=f"{breach.counterexample}\n{mend}".strip())
+
+
+@rule("CD270", "unknown-contract")
+def unknown_contract(name: str, known: Sequence[str], span: Span) -> Finding:
+    """A plan says behind the colon what must hold afterwards: all_gather, reduce_scatter, all_reduce or all_to_all.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : gather over tp { for i in range(1, tp) { send t[rank] to (rank + i) mod tp } }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : all_gather over tp { for i in range(1, tp) { send t[rank] to (rank + i) mod tp } }
+    """
+    return Finding(f"`{name}` is no contract of a plan", span, "unknown", help=f"one of {', '.join(known)}")
+
+
+@rule("CD271", "route-out-of-range")
+def out_of_range(breach: Breach, source: Source) -> Finding:
+    """Every rank, shard, part and lane that a step names exists, and every number on the way to it can be worked out.
+
+    Ranks, shards and parts count from 0. `mod` brings a number back into range, and is never negative. Names of a
+    plan: `rank`, an axis (its size), `AXIS_rank`, fixed dims, loop variables and `let`s.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : all_gather over tp { for i in range(tp - 1) { send t[(rank - i) mod tp] to rank + 1 } }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : all_gather over tp { for i in range(tp - 1) { send t[(rank - i) mod tp] to (rank + 1) mod tp } }
+    """
+    return _finding(breach, source, "take it `mod` the number that there are, or leave the step out with `if`")
+
+
+@rule("CD272", "step-to-itself")
+def to_itself(breach: Breach, source: Source) -> Finding:
+    """The two ends of a transfer are two ranks: a rank has what it has.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : all_gather over tp { for i in range(tp) { send t[rank] to i } }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : all_gather over tp { for i in range(tp) { if i != rank { send t[rank] to i } } }
+    """
+    return _finding(breach, source, "leave the step out with `if`, or begin the loop at 1")
+
+
+@rule("CD273", "plan-too-long")
+def too_long(breach: Breach, source: Source) -> Finding:
+    """A plan is carried out by the compiler, statement by statement for every rank; there is a limit.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : all_gather over tp {
+            for i in range(1000000) { if i < tp { if i != rank { send t[rank] to i } } }
+        }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : all_gather over tp { for i in range(tp) { if i != rank { send t[rank] to i } } }
+    """
+    return _finding(breach, source, "let the loop run over the steps that there are")
+
+
+@rule("CD321", "shard-not-there")
+def absent(breach: Breach, source: Source) -> Finding:
+    """A step moves what its source holds then: the rank's own input, or what an earlier step brought.
+
+    Steps are ordered by their places in the plan and by loop values, the outermost first; at the same place and values
+    they happen side by side on all ranks, and read before they write.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : all_gather over tp {
+            for i in range(tp - 1) { send t[(rank + i) mod tp] to (rank + 1) mod tp }
+        }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : all_gather over tp {
+            for i in range(tp - 1) { send t[(rank - i) mod tp] to (rank + 1) mod tp }
+        }
+    """
+    return _finding(breach, source, "send what the rank has, or let an earlier step bring it")
+
+
+@rule("CD322", "shard-arrives-twice")
+def again(breach: Breach, source: Source) -> Finding:
+    """Every piece of a gather or an exchange arrives once: a second copy would travel for nothing.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : all_gather over tp { for i in range(1, tp + 1) { send t[rank] to (rank + 1 + i mod 3) mod tp } }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : all_gather over tp { for i in range(tp - 1) { send t[rank] to (rank + 1 + i mod 3) mod tp } }
+    """
+    return _finding(breach, source, "leave one of the two steps out")
+
+
+@rule("CD323", "contract-not-kept")
+def not_kept(breach: Breach, source: Source) -> Finding:
+    """After the last step holds what the plan's contract says, on every rank.
+
+    `all_gather`: every shard, in its place. `reduce_scatter`: of the own shard the sum of all ranks' addends.
+    `all_reduce`: that of every shard. `all_to_all`: in place r what rank r held for this rank; pieces go straight from
+    the input. A route that does so for some world sizes only is refused for the others.
+
+    Fails:
+        mesh tp[6]
+        plan p(t) : all_gather over tp {
+            for k in range(log2(tp)) {
+                for j in range(pow2(k)) { send t[xor(rank, j) mod tp] to xor(rank, pow2(k)) mod tp }
+            }
+        }
+
+    Mended:
+        mesh tp[8]
+        plan p(t) : all_gather over tp {
+            for k in range(log2(tp)) { for j in range(pow2(k)) { send t[xor(rank, j)] to xor(rank, pow2(k)) } }
+        }
+    """
+    return _finding(breach, source, "add the step that is missing, or mend the one that goes wrong")
+
+
+@rule("CD324", "addend-sent-twice")
+def twice(breach: Breach, source: Source) -> Finding:
+    """Each rank's addend goes into a sum once.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : reduce_scatter over tp {
+            for i in range(1, tp) { send t[(rank + i) mod tp] to (rank + i) mod tp adding }
+            send t[(rank + 1) mod tp] to (rank + 1) mod tp adding
+        }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : reduce_scatter over tp {
+            for i in range(1, tp) { send t[(rank + i) mod tp] to (rank + i) mod tp adding }
+        }
+    """
+    return _finding(breach, source, "add each rank's part once")
+
+
+@rule("CD325", "writes-that-race")
+def race(breach: Breach, source: Source) -> Finding:
+    """Two writes of a piece, or a read and a write that replaces it, must be ordered by their places in the plan.
+
+    Also two additions: which comes first would decide how the sum rounds.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : reduce_scatter over tp {
+            for d in range(tp) { if d != rank { send t[d] to d adding } }
+        }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : reduce_scatter over tp {
+            for i in range(1, tp) { send t[(rank + i) mod tp] to (rank + i) mod tp adding }
+        }
+    """
+    return _finding(breach, source, "let a loop value or the place in the plan say which comes first")
+
+
+BY_CODE: dict[str, Callable[[Breach, Source], Diagnostic]] = {
+    f.code: f for f in (out_of_range, to_itself, too_long, absent, again, not_kept, twice, race)
+}
