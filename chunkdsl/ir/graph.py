@@ -79,3 +79,4 @@ class Program:
     tensors: dict[str, TensorType]
     ops: tuple[Op, ...]
     plans: dict[str, Routing] = field(default_factory=dict)  # routes that a policy may name
+    imported: tuple[str, ...] = ()  # texts of the plan files that the source brings in

@@ -39,9 +39,16 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
     policies = Policies(names, dims, report)
     policies.declare_all()
     plans = {}
+    imported: list[str] = []
     for item in file.items:
-        if isinstance(item, nodes.Plan) and names.kinds[item.name.text] == ("plan", item.name.span):
+        if not isinstance(item, nodes.Plan | nodes.UsePlan) or names.kinds[item.name.text] != ("plan", item.name.span):
+            continue
+        if isinstance(item, nodes.Plan):
             plans[item.name.text] = declare_plan(item, source, names, mesh, dims, policies, report)
+        else:
+            from chunkdsl.lower.use_plan import declare_use_plan  # few specs need it
+
+            plans[item.name.text] = declare_use_plan(item, source, names, mesh, imported, report)
     items = [i for i in file.items if isinstance(i, nodes.Op) and names.kinds[i.name.text] == ("op", i.name.span)]
     ops: list[Op] = []
     if mesh is not None:
@@ -56,7 +63,7 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
         return None
     declared = {name: t.type for name, t in tensors.declared.items()}
     return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops),
-                   {name: routing for name, routing in plans.items() if routing is not None})
+                   {name: routing for name, routing in plans.items() if routing is not None}, tuple(imported))
 
 
 def _need_mesh(op: nodes.Op, names: Names, report: Report) -> None:
@@ -67,8 +74,6 @@ def _need_mesh(op: nodes.Op, names: Names, report: Report) -> None:
 
 def _refuse_later(item: nodes.Item, report: Report) -> None:
     match item:
-        case nodes.UsePlan():
-            report.add(not_built_yet("`use plan`", item.name.span, "use route = direct, swizzle or ring"))
         case nodes.Kernel():
             report.add(not_built_yet("`kernel`", item.name.span, "write the product with `@`"))
         case nodes.Gradient():

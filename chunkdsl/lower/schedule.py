@@ -17,7 +17,7 @@ def schedule_program(program: Program, report: Report) -> Schedule:
     mesh = program.mesh.axes[0] if program.mesh.axes else None
     return Schedule(
         path=program.source.path,
-        digest=hashlib.sha256(program.source.text.encode()).hexdigest(),
+        digest=hashlib.sha256("\0".join((program.source.text, *program.imported)).encode()).hexdigest(),
         axis=mesh.name if mesh else "",
         link=mesh.link if mesh else None,
         world=mesh.size if mesh else 1,

@@ -266,7 +266,7 @@ class Schedule:
     """All ops of a file. `ranges` are the run-time dims; `world` is the size that the mesh declares."""
 
     path: str
-    digest: str  # sha256 of the spec text
+    digest: str  # sha256 of the spec text and of the plan files that it brings in
     axis: str
     link: str | None
     world: int

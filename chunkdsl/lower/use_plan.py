@@ -1,0 +1,101 @@
+"""`use plan` items: the file is read and becomes a route, which is followed as a plan of the spec is. The file's path
+is relative to the spec. Chooses nothing: the collective that takes the plan does.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from math import prod
+
+from chunkdsl.check import imports, routes
+from chunkdsl.check import names as rules
+from chunkdsl.diagnostics import Report
+from chunkdsl.ir.types import Mesh
+from chunkdsl.lower.names import Names
+from chunkdsl.lower.policy_values import BUILT
+from chunkdsl.lower.tensors import find_axis
+from chunkdsl.plan.importers import LARGEST_FILE, PlanFileError, import_plan
+from chunkdsl.plan.routing import Routing
+from chunkdsl.plan.steps import Route
+from chunkdsl.plan.trace import CONTRACTS
+from chunkdsl.plan.trace_breaches import Breach
+from chunkdsl.source import Source
+from chunkdsl.syntax import nodes
+
+_MARK = b"\xef\xbb\xbf"
+
+
+def declare_use_plan(
+    item: nodes.UsePlan, source: Source, names: Names, mesh: Mesh | None, imported: list[str], report: Report
+) -> Routing | None:
+    """The routing of a plan file, for its own world size only; None if something was reported. The file's text is added
+    to `imported`."""
+    axes = [find_axis(n.text, n.span, names, mesh, report) for n in item.axes.names]
+    if item.name.text in BUILT["route"]:
+        report.add(rules.reserved_name(item.name.text, item.name.span, "it is a route of the language"))
+        return None
+    if item.contract.text not in CONTRACTS:
+        report.add(routes.unknown_contract(item.contract.text, CONTRACTS, item.contract.span))
+        return None
+    if mesh is None or None in axes:
+        return None
+    if axes != sorted(set(axes)):
+        usage = ", ".join(a.name for i, a in enumerate(mesh.axes) if i in axes)
+        report.add(rules.wrong_arguments("over", item.axes.span, "takes each axis once, the outer first", usage))
+        return None
+    file = _read(item, source, report)
+    if file is None:
+        return None
+    try:
+        sizes = tuple(mesh.axes[i].size for i in axes)
+        route = import_plan(file.text, item.name.text, item.contract.text, sizes)
+    except PlanFileError as error:
+        report.add(imports.explain_error(file, error, item.path.span))
+        return None
+    routing = Routing(
+        item.name.text, item.contract.text, tuple(mesh.axes[i].name for i in axes),
+        source.line_of(item.span.start), _only(route, item, source),
+        why_not=f"it comes from {item.path.value}, for {route.world} ranks",
+        fetches=any(s.action == "fetch" for steps in route.steps for s in steps),
+    )  # fmt: skip
+    breaches = routing.breaches(prod(sizes))
+    for breach in breaches:
+        report.add(imports.explain_breach(file, breach, source, item.path.span))
+    imported.append(file.text)
+    return None if breaches else routing
+
+
+def _only(route: Route, item: nodes.UsePlan, source: Source):
+    """The route for its own world size, and why there is none for others."""
+
+    def make(world: int) -> Route | Breach:
+        if world == route.world:
+            return route
+        why = f"plan {route.name} comes from {item.path.value}, which is for {route.world} ranks, not for {world}"
+        return Breach(routes.not_kept.code, why, "a plan file serves its own world size only",
+                      source.line_of(item.span.start), "from this file", span=item.path.span)
+
+    return make
+
+
+def _read(item: nodes.UsePlan, source: Source, report: Report) -> Source | None:
+    """The text of the file, with its path as the spec and the command line give it."""
+    path = os.path.join(os.path.dirname(source.path), item.path.value).replace(os.sep, "/")
+    why = ""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            why = "it is no file"
+        else:
+            with open(path, "rb") as stream:
+                data = stream.read(LARGEST_FILE + 1)
+            if len(data) > LARGEST_FILE:
+                why = f"it is larger than {LARGEST_FILE >> 20} MiB"
+            else:
+                return Source(path, data.removeprefix(_MARK).decode("utf-8"))
+    except UnicodeDecodeError as error:
+        why = f"it is not UTF-8 text: byte {error.start}"
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        why = getattr(error, "strerror", None) or str(error)
+    report.add(imports.unreadable(path, why, item.path.span))
+    return None
