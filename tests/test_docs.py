@@ -323,7 +323,6 @@ NOT_BUILT = {
         for name in "all_to_all attention softmax rms_norm scaled_matmul dispatch grouped_matmul combine".split()
     },
     "`route` = a": [op("x, v", "all_gather(x) @ v with { route = r }") + USER_PLAN],
-    "`use plan`": [HEAD + 'use plan "a.json" as r : all_gather over tp\n'],
     "`kernel`": [HEAD + 'kernel g(A) -> C = "a.py" : k {\n    A = a : [m, k]\n    C = c : [m, k]\n    grid = m\n}\n'],
     "`gradient`": [op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n"],
     "`route = hierarchical": [COLLECTIVE["all_gather"] % "route = hierarchical(ring, direct)"],

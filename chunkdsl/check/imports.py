@@ -92,7 +92,7 @@ def misfit(file: Source, error: PlanFileError, span: Span) -> Finding:
     ranks. The module refuses other world sizes.
 
     Fails:
-        chunkdsl check small.chunk      # the file is for 2 ranks, the mesh declares 4
+        chunkdsl check small.chunk      # the file is for 3 ranks, the mesh declares 4
 
     Mended:
         chunkdsl check ring.chunk

@@ -1,4 +1,5 @@
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,9 @@ from chunkdsl.syntax.parse import parse
 RULES = load_rules()
 SYNTAX = [c for c in RULES if c.startswith("CD1")]
 FILES = [c for c in RULES if c.startswith("CD0")]
-FOUND_WANTING = ("CD005", "CD006", "CD011")  # the command ran, and the spec or module is not as it should be
+PLAN_FILES = Path(__file__).parent.parent / "plan" / "imported"
+# The command ran, and the spec, module or plan file is not as it should be.
+FOUND_WANTING = ("CD005", "CD006", "CD011", "CD022", "CD023", "CD024", "CD025")
 
 
 def codes(text):
@@ -60,6 +63,17 @@ def place(tmp_path, monkeypatch):
         (tmp_path / name).write_bytes(SPEC)
     long = SPEC.replace(b"1..64", b"1..1048576").replace(b"tile = ", b"chunk = 1 along M, tile = ")
     (tmp_path / "long.chunk").write_bytes(long)
+    puts, ring = ((PLAN_FILES / n).read_text() for n in ("put_all_gather_3.json", "ring_all_gather_4.xml"))
+    files = {
+        "ring.json": (3, puts), "torn.json": (3, puts[:999]), "packets.json": (3, puts.replace('"Simple"', '"LL"')),
+        "small.json": (4, puts), "pairs.xml": (4, ring), "stuck.xml": (4, ring.replace('type="s"', 'type="nop"', 1)),
+        "lost.json": (4, None),
+    }  # fmt: skip
+    for name, (world, text) in files.items():
+        use = f'mesh tp[{world}]\nuse plan "{name}" as r : all_gather over tp\n'
+        (tmp_path / name).with_suffix(".chunk").write_text(use)
+        if text is not None:
+            (tmp_path / name).write_text(text)
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked" / "untidy.chunk").write_bytes(b"dim M=4\n")
     monkeypatch.chdir(tmp_path)

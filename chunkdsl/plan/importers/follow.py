@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from chunkdsl.plan.importers.fault import broken, unsupported
 from chunkdsl.plan.importers.levels import Edge, find_levels
-from chunkdsl.plan.importers.machine import Action, Machine, Slot, Task, in_order
+from chunkdsl.plan.importers.machine import LARGEST_LANE, Action, Machine, Slot, Task, in_order
 from chunkdsl.plan.steps import Piece, Route, Step
 from chunkdsl.source import Span
 
@@ -89,6 +89,8 @@ class _Follower:
 
     def _step(self, d: Draft, level: int, line_of: Callable[[int], int]) -> Step:
         (holder, source), (reader, target) = d.source, d.target
+        if d.by.lane > LARGEST_LANE:
+            raise unsupported(f"threadblock {d.by.lane} moves chunks; lanes of a route count to {LARGEST_LANE}", d.by.span)
         sends = d.by.rank == holder
         return Step(
             "send" if sends else "fetch", self._piece(*source), self._piece(*target), reader if sends else holder,

@@ -16,6 +16,7 @@ from chunkdsl.record import record
 from chunkdsl.source import Span
 
 LARGEST_WORLD = 256
+LARGEST_LANE = 63  # as in plans of a spec
 MOST_CHUNKS = 4096  # of a buffer
 MOST_TASKS = 32768  # their order is kept as bit sets: half of 32768^2 bits are 64 MiB
 MOST_MOVES = 262144

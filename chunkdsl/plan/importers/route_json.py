@@ -18,7 +18,7 @@ from math import prod
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows
 from chunkdsl.plan.importers.fault import malformed, unsupported
 from chunkdsl.plan.importers.json_text import Json
-from chunkdsl.plan.importers.machine import LARGEST_WORLD, MOST_TASKS
+from chunkdsl.plan.importers.machine import LARGEST_LANE, LARGEST_WORLD, MOST_TASKS
 from chunkdsl.plan.steps import Piece, Route, Step
 
 FORMAT = 1
@@ -114,7 +114,7 @@ def _read_step(step: Json, world: int, line_of: Callable[[int], int] | None) -> 
         step.member("peer").integer(0, world - 1),
         adding=members["adding"].truth() if "adding" in members else False,
         when=when,
-        lane=members["lane"].integer(0, LARGEST) if "lane" in members else 0,
+        lane=members["lane"].integer(0, LARGEST_LANE) if "lane" in members else 0,
         line=line_of(step.span.start) if line_of else line,
         named=tuple((k, v.integer(-LARGEST, LARGEST)) for k, v in named.items()),
         via=via.text() if via else None,
