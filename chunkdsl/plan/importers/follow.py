@@ -90,7 +90,7 @@ class _Follower:
     def _step(self, d: Draft, level: int, line_of: Callable[[int], int]) -> Step:
         (holder, source), (reader, target) = d.source, d.target
         if d.by.lane > LARGEST_LANE:
-            raise unsupported(f"threadblock {d.by.lane} moves chunks; lanes of a route count to {LARGEST_LANE}", d.by.span)
+            raise unsupported(f"threadblock {d.by.lane}: the lanes of a route count to {LARGEST_LANE}", d.by.span)
         sends = d.by.rank == holder
         return Step(
             "send" if sends else "fetch", self._piece(*source), self._piece(*target), reader if sends else holder,
