@@ -114,8 +114,8 @@ def explain_breach(file: Source, breach: Breach, spec: Source, span: Span) -> Di
     """What the proof of a route found, where its steps have lines of the plan file."""
     place = f"{file.path}:{breach.line}" if breach.line else file.path
     lines = f"{breach.counterexample}\nlines are those of {file.path}"
-    here = replace(breach, message=f"{place}: {breach.message}", counterexample=lines, span=span, label="from this file",
-                   line=0, other_line=0)
+    message = f"{place}: {breach.message}"
+    here = replace(breach, message=message, counterexample=lines, span=span, label="from this file", line=0, other_line=0)
     return routes.explain_breach(here, spec)
 
 
