@@ -115,8 +115,8 @@ def explain_breach(file: Source, breach: Breach, spec: Source, span: Span) -> Di
     place = f"{file.path}:{breach.line}" if breach.line else file.path
     lines = f"{breach.counterexample}\nlines are those of {file.path}"
     message = f"{place}: {breach.message}"
-    here = replace(breach, message=message, counterexample=lines, span=span, label="from this file", line=0, other_line=0)
-    return routes.explain_breach(here, spec)
+    here = replace(breach, message=message, counterexample=lines, span=span, label="from this file", line=0)
+    return routes.explain_breach(replace(here, other_line=0), spec)
 
 
 def _finding(file: Source, error: PlanFileError, span: Span) -> Finding:
