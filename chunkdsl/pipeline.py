@@ -14,6 +14,7 @@ from chunkdsl.diagnostics import Report
 from chunkdsl.source import Source
 
 if TYPE_CHECKING:
+    from chunkdsl.cost.predict import Prediction
     from chunkdsl.ir.graph import Program
     from chunkdsl.plan.plan import Plan
     from chunkdsl.plan.schedule import OpSchedule, Schedule
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from chunkdsl.syntax.nodes import File
 
 LARGEST_PLAN = 1_000_000  # tasks
+LARGEST_DRAWING = 50_000  # tasks
 BUILT_FOR = range(1, 17)  # world sizes that every module is proven for, where the hardware serves them
 
 
@@ -112,6 +114,42 @@ def plan(path: str, world: int | None = None, rank: int = 0, dims: Mapping[str, 
             summary = summarise(made, op, unrolled, rank, sizes, bounds)
             planned.ops.append(PlannedOp(op, unrolled, summary, misfit(op, world)))
     return planned
+
+
+def timeline(
+    path: str, world: int | None = None, gpu: str | None = None, dims: Mapping[str, int] | None = None,
+    captured: bool = True,
+) -> tuple[Checked, list[Prediction]]:  # fmt: skip
+    """One call of every op of a spec as the cost model predicts it: by default for the mesh's own size, the largest
+    run-time dims and the GPU that goes with the mesh's link. `captured`: replayed from a CUDA graph."""
+    from chunkdsl.check.options import bind_dims, plan_too_large
+    from chunkdsl.check.plans import line_span
+    from chunkdsl.check.targets import world_size_not_served
+    from chunkdsl.check.timelines import no_such_gpu
+    from chunkdsl.check.worlds import misfit
+    from chunkdsl.cost.constants import default_gpu, gpu_names, machine
+    from chunkdsl.cost.predict import predict
+    from chunkdsl.lower.nearest import Nearest
+    from chunkdsl.plan.summary import expected_tasks
+    from chunkdsl.plan.unroll import unroll
+
+    checked = read_one(path)
+    report, made = checked.report, checked.schedule
+    if gpu is not None and gpu not in gpu_names():
+        report.add(no_such_gpu(gpu, Nearest(gpu_names()).of(gpu), gpu_names()))
+    if report.failed:
+        return checked, []
+    world, sizes = world or made.world, bind_dims(made.ranges, dims or {}, report)
+    if not report.failed:
+        for op in made.ops:
+            if (tasks := expected_tasks(op, world, sizes)) > LARGEST_DRAWING:
+                report.add(plan_too_large(op.name, tasks, LARGEST_DRAWING))
+            if why := misfit(op, world):
+                report.add(world_size_not_served(op.name, [world], why, line_span(report.source, op.line)))
+    if report.failed:
+        return checked, []
+    on = machine(gpu or default_gpu(made.link), made.link, captured)
+    return checked, [predict(op, unroll(made, op, world, [sizes]), on) for op in made.ops]
 
 
 def read_one(path: str) -> Checked:

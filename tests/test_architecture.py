@@ -29,6 +29,7 @@ ORDER = (
     "check.prove",
     "check.worlds",
     "check.proofs",
+    "cost",
     "render",
     "sim",
     "aot",

@@ -137,13 +137,13 @@ def crossing(plan: Plan, rank: int, sizes: Mapping[str, int]) -> tuple[int, int]
     """Bytes that leave a rank over the link, and that arrive, whoever moves them. `sizes`: bytes of an element."""
     sent = received = 0
     for task in plan.tasks:
-        for _, source, destination, size in _moved(task, sizes):
+        for _, source, destination, size in moved(task, sizes):
             sent += size * (source == rank)
             received += size * (destination == rank)
     return sent, received
 
 
-def _moved(task: Task, sizes: Mapping[str, int]):
+def moved(task: Task, sizes: Mapping[str, int]):
     """(buffer, source rank, destination rank, bytes) of a task's accesses that cross the link. What a task reads or
     writes twice travels once: a sum that is passed on is added up before it is stored."""
     seen: set[Region] = set()
@@ -259,7 +259,7 @@ def _transfers(op: OpSchedule, plan: Plan, rank: int, sizes: Mapping[str, int]):
     for task in plan.tasks:
         if task.rank != rank:
             continue
-        for buffer, source, destination, size in _moved(task, sizes):
+        for buffer, source, destination, size in moved(task, sizes):
             found = made.setdefault((buffer, *_carrier(task, moves, launches), source, destination), [0, 0])
             found[0] += 1
             found[1] += size

@@ -1,4 +1,4 @@
-"""The one Jinja environment. Templates print; what they cannot read off the schedule is a filter here or a view."""
+"""The Jinja environments: one for modules, one for pages. Templates print; what they cannot read off the schedule is a filter here or a view."""
 
 from __future__ import annotations
 
@@ -112,6 +112,20 @@ def environment() -> Environment:
         "dedent": lambda text: "\n".join(line.removeprefix("    ") for line in text.split("\n")),
     }
     return env
+
+
+@cache
+def page_environment() -> Environment:
+    """The same for pages and images that people look at: templates/timeline, with text escaped."""
+    return Environment(
+        loader=FileSystemLoader(f"{folder('templates')}/timeline"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=finalize,
+        autoescape=True,
+    )
 
 
 def plain_step(step: Instruction, launch: Launch, held) -> str:

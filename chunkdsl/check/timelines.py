@@ -1,0 +1,34 @@
+"""CD0: what the options of `chunkdsl timeline` ask. Their examples are commands, not specs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chunkdsl.check.registry import Finding, rule
+
+
+@rule("CD016", "no-such-gpu")
+def no_such_gpu(name: str, near: Sequence[str], known: Sequence[str]) -> Finding:
+    """The cost model knows the GPUs of chunkdsl/cost/data/gpus.toml. Figures for others would be guesses.
+
+    Fails:
+        chunkdsl timeline mlp.chunk --gpu h20
+
+    Mended:
+        chunkdsl timeline mlp.chunk --gpu h200
+    """
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it knows {', '.join(known)}"
+    return Finding(f"the cost model does not know the GPU {name!r}", help=hint)
+
+
+@rule("CD017", "no-such-drawing")
+def no_such_drawing(path: str, kinds: Sequence[str]) -> Finding:
+    """The ending of the file's name says what to draw: a page, an image, or events for Perfetto.
+
+    Fails:
+        chunkdsl timeline mlp.chunk -o mlp.png
+
+    Mended:
+        chunkdsl timeline mlp.chunk -o mlp.svg
+    """
+    return Finding(f"cannot draw {path}", help=f"end its name with {', '.join(kinds[:-1])} or {kinds[-1]}")

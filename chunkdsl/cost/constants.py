@@ -1,0 +1,157 @@
+"""Figures of GPUs, links and kernels, read from data/*.toml. Decides nothing but which GPU a spec means by default."""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from chunkdsl.record import record
+
+FOLDER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "data")
+DEFAULT_GPU = {"nvlink": "h200", "xgmi": "mi300x"}
+ANY_GPU = "h200"  # behind a link that says nothing about the GPU
+
+
+@record
+class Gpu:
+    """`gflops` of all multiprocessors at peak, by dtype. `inner_loop`, `library_loop`: the fraction of it that the
+    emitted and the library's GEMM sustain between their first and last step. `memory_gbs` as reached, not nominal; `cache_gbs` of the cache that all share."""
+
+    name: str
+    title: str
+    target: str
+    link: str
+    multiprocessors: int
+    gflops: dict[str, float]
+    inner_loop: float
+    library_loop: float
+    memory_gbs: float
+    cache_gbs: float
+
+
+@record
+class Link:
+    """GB/s in one direction of one rank: `copy_pull`, `copy_push` by copy engine, `programs` by many programs together,
+    `tile_stores` by tiles that store into a peer themselves, `program_gbs` by one program. `pair_gbs`: between one pair of ranks. Times in microseconds."""
+
+    name: str
+    copy_pull: float
+    copy_push: float
+    programs: float
+    tile_stores: float
+    program_gbs: float
+    pair_gbs: float
+    flag_us: float
+    library_gbs: float
+    library_reduce_gbs: float
+    library_us: float
+
+
+@record
+class Kernels:
+    """Microseconds unless the name says otherwise; data/kernels.toml says what each is."""
+
+    kernel_us: float
+    first_tile_us: float
+    ticket_us: float
+    store_gbs: float
+    local_flag_us: float
+    copy_us: float
+    copy_flag_us: float
+    join_us: float
+    launch_cpu_us: float
+    enqueue_cpu_us: float
+    library_gemm_us: float
+    pointwise_us: float
+
+
+@record
+class Machine:
+    """What a prediction stands on. `captured`: the call is replayed from a CUDA graph; else its CPU time counts."""
+
+    gpu: Gpu
+    link: Link
+    kernels: Kernels
+    captured: bool = True
+
+
+@cache
+def figures(name: str) -> Mapping:
+    """A data file as it stands: gpus, links or kernels."""
+    with open(os.path.join(FOLDER, f"{name}.toml"), "rb") as file:
+        return tomllib.load(file)
+
+
+def gpu_names() -> tuple[str, ...]:
+    return tuple(figures("gpus"))
+
+
+def default_gpu(link: str | None) -> str:
+    """The GPU that a spec over this link is taken to run on."""
+    return DEFAULT_GPU.get(link or "", ANY_GPU)
+
+
+def without_communication(m: Machine) -> Machine:
+    """The same, but bytes and signals arrive at once. Programs that carry chunks still take their multiprocessors."""
+    free = math.inf
+    carried = dict.fromkeys(("copy_pull", "copy_push", "programs", "tile_stores", "program_gbs", "pair_gbs"), free)
+    link = replace(m.link, flag_us=0.0, **carried)
+    kernels = replace(m.kernels, copy_us=0.0, copy_flag_us=0.0, join_us=0.0, local_flag_us=0.0, enqueue_cpu_us=0.0)
+    return replace(m, link=link, kernels=kernels)
+
+
+def without_compute(m: Machine) -> Machine:
+    """The same, but kernels start and compute at once: what is left is the time of the communication alone."""
+    free = math.inf
+    gpu = replace(m.gpu, gflops=dict.fromkeys(m.gpu.gflops, free), memory_gbs=free, cache_gbs=free)
+    nothing = dict.fromkeys(("kernel_us", "first_tile_us", "ticket_us", "launch_cpu_us"), 0.0)
+    return replace(m, gpu=gpu, kernels=replace(m.kernels, store_gbs=free, **nothing))
+
+
+def link_of(gpu: str, link: str | None) -> str:
+    """The link of the figures that stands for the one that a spec names: that one if this GPU has it, else the GPU's own
+    fast one (the name in a mesh is free text)."""
+    known = figures("gpus")[gpu]
+    return link if link in known["links"] else known["link"]
+
+
+def machine(gpu: str, link: str | None = None, captured: bool = True) -> Machine:
+    """Everything by the name of a GPU and of a mesh's link. KeyError for a GPU that is not in the figures."""
+    found, name = figures("gpus")[gpu], link_of(gpu, link)
+    carried = {key: figure["value"] for key, figure in figures("links")[name].items()}
+    nominal = found["links"][name]["value"]
+    pair = found.get("pairs", {}).get(name, {"value": nominal})["value"]
+    tensor, plain = (found[key]["value"] * 1e3 for key in ("peak_tflops", "peak_f32_tflops"))
+    return Machine(
+        Gpu(
+            gpu,
+            found["title"],
+            found["target"],
+            name,
+            found["multiprocessors"]["value"],
+            {"bf16": tensor, "f16": tensor, "f32": plain},
+            found["inner_loop"]["value"],
+            found["library_loop"]["value"],
+            found["memory_gbs"]["value"] * found["memory"]["value"],
+            found["cache_gbs"]["value"],
+        ),
+        Link(
+            name,
+            carried["copy_pull"] * nominal,
+            carried["copy_push"] * nominal,
+            carried["programs"] * nominal,
+            carried["tile_stores"] * nominal,
+            carried["program_gbs"],
+            pair * carried["programs"],
+            carried["flag_us"],
+            carried["library"] * nominal,
+            carried["library_reduce"] * nominal,
+            carried["library_us"],
+        ),
+        Kernels(**{key: figure["value"] for key, figure in figures("kernels").items()}),
+        captured,
+    )

@@ -1,0 +1,146 @@
+"""Plays one call of a plan out: when each task of each rank starts and ends. Deterministic; judges no plan.
+
+Tasks are served lane by lane in turn, always the first of a lane whose waits are known. That order follows from the
+plan alone, never from the times, so more bandwidth cannot reorder anything (servers.py says why that matters).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chunkdsl.cost.constants import Machine
+from chunkdsl.cost.servers import Links, Programs
+from chunkdsl.cost.work import Cost, Work
+from chunkdsl.plan.plan import Plan, Task
+from chunkdsl.plan.schedule import OpSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a task ran, in microseconds from the start of the call. `idle_from`: since when its lane, or the first of its
+    programs, stood still for what it waits for; equal to `start` where nothing stood still. `bytes` crossed the link."""
+
+    task: int
+    idle_from: float
+    start: float
+    end: float
+    bytes: int
+
+
+class Stuck(Exception):
+    """No task that is left can go on: the plan waits for signals that nobody gives. A proof would have said so."""
+
+
+def simulate(op: OpSchedule, plan: Plan, machine: Machine) -> list[Span]:
+    """A span for every task, in the order of `plan.tasks`. `plan` is of one call. Stuck if it cannot end."""
+    return _Run(op, plan, machine).run()
+
+
+class _Run:
+    def __init__(self, op: OpSchedule, plan: Plan, machine: Machine) -> None:
+        self.plan, self.machine, self.work = plan, machine, Work(op, plan, machine)
+        self.spans: list[Span | None] = [None] * len(plan.tasks)
+        self.given: dict[int, float] = {}  # signal -> when the last task that gives it ended
+        self.missing = [0] * len(plan.signals)  # tasks that have yet to give it
+        self.lanes: dict[tuple[int, str], list[int]] = {}
+        for i, task in enumerate(plan.tasks):
+            self.lanes.setdefault((task.rank, task.lane), []).append(i)
+            for s in task.signals:
+                self.missing[s] += 1
+        self.serial = {lane.name: lane.serial for lane in plan.lanes}
+        self.free: dict[tuple[int, str], float] = {}  # serial lanes
+        self.programs: dict[tuple[int, str], Programs] = {}
+        self.cpu = self._enqueued()
+        self.links = Links(machine.link)
+
+    def run(self) -> list[Span]:
+        ahead = {key: 0 for key in self.lanes}
+        while ahead:
+            before = sum(ahead.values())
+            for key in list(ahead):
+                tasks, at = self.lanes[key], ahead[key]
+                if not self._known(self.plan.tasks[tasks[at]]):
+                    continue
+                self._serve(key, tasks[at])
+                if at + 1 == len(tasks):
+                    del ahead[key]
+                    before = -1
+                else:
+                    ahead[key] = at + 1
+            if before == sum(ahead.values()) and ahead:
+                key = next(iter(ahead))
+                raise Stuck(self.plan.tasks[self.lanes[key][ahead[key]]].name)
+        return self.spans
+
+    def _known(self, task: Task) -> bool:
+        """Whether everything that a task waits for has been played out."""
+        return not any(self.missing[s] for s in task.waits) and all(self.spans[t] for t in task.after)
+
+    def _ready(self, task: Task) -> float:
+        at = max([self.spans[t].end for t in task.after], default=0.0)
+        for s in task.waits:
+            signal = self.plan.signals[s]
+            local = signal.signaller == task.rank == signal.owner
+            cost = self.machine.kernels.local_flag_us if local else self.machine.link.flag_us
+            at = max(at, self.given.get(s, 0.0) + cost)
+        return at
+
+    def _serve(self, key: tuple[int, str], i: int) -> None:
+        task = self.plan.tasks[i]
+        cost, ready = self.work.cost(task), self._ready(task)
+        if self.serial[task.lane]:
+            span = self._stream(key, i, task, cost, max(ready, self.cpu.get(i, 0.0)))
+        else:
+            span = self._tiles(key, i, task, cost, ready)
+        self.spans[i] = span
+        for s in task.signals:
+            self.missing[s] -= 1
+            self.given[s] = max(self.given.get(s, 0.0), span.end)
+
+    def _stream(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Span:
+        forked = max([self.spans[t].end for t in task.after], default=0.0) if key[1] != "main" else 0.0
+        free = max(self.free.get(key, 0.0), forked)
+        start = max(free, ready)
+        end = start + cost.head_us + cost.each_us
+        for source, destination, size in cost.routes:
+            end = max(end, self.links.carry(start + cost.head_us, source, destination, size, cost.gbs))
+        end += cost.tail_us
+        self.free[key] = end
+        return Span(i, free, start, end, cost.bytes)
+
+    def _tiles(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Span:
+        if key not in self.programs:
+            self.programs[key] = Programs(self.work.programs(key[1]))
+        begun = max([self.spans[t].end for t in task.after], default=0.0) + self.machine.kernels.first_tile_us
+        ready = max(ready, begun)
+        idle, first, last = None, None, ready
+        programs = self.programs[key]
+        for since, count in programs.take(cost.count):
+            since = max(since, begun)
+            start = max(since, ready)
+            end = start + cost.each_us
+            offered, limit = (start, end) if cost.early else (end, end + cost.tail_us)
+            for source, destination, size in cost.routes:
+                part = size * count / cost.count
+                limit = max(limit, self.links.carry(offered, source, destination, part, cost.gbs))
+            programs.give(limit, count)
+            idle = since if idle is None else idle
+            first = start if first is None else first
+            last = max(last, limit)
+        return Span(i, idle, first, last, cost.bytes)
+
+    def _enqueued(self) -> dict[int, float]:
+        """When the CPU has enqueued each kernel and copy, for calls outside a CUDA graph: in stream order, a copy taking
+        two operations (data and flag)."""
+        clock: dict[int, float] = {}
+        made: dict[int, float] = {}
+        if self.machine.captured:
+            return made
+        k = self.machine.kernels
+        for i, task in enumerate(self.plan.tasks):
+            if not self.serial[task.lane]:
+                continue
+            kernel = task.kind in ("start", "stage") or (task.kind == "barrier" and task.signals)
+            spent = 2 * k.enqueue_cpu_us if task.lane != "main" else k.launch_cpu_us if kernel else 0.0
+            made[i] = clock[task.rank] = clock.get(task.rank, 0.0) + spent
+        return made

@@ -1,0 +1,157 @@
+"""A prediction laid out: which bar stands in which row of which rank, what its hover text says. Draws nothing.
+
+Rows of a rank: its stream, its copy lanes, its communication programs, its compute programs (of all launches, which
+follow one another). Tasks of programs run side by side, so a lane has as many rows as tasks at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from chunkdsl.cost.predict import Prediction
+from chunkdsl.plan.plan import Act, Plan, Task
+from chunkdsl.report.plan_text import size_text
+
+ORDER = ("stream", "copies", "communication programs", "compute")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Task `task` from `start` to `end` microseconds in row `row` of its track; `source` is the rank whose rows it
+    carries or computes, None where it has none."""
+
+    task: int
+    row: int
+    start: float
+    end: float
+    kind: str
+    source: int | None
+    text: str
+    waits: tuple[int, ...]
+    signals: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """From `start` to `end` something of the track stood still for communication."""
+
+    task: int
+    start: float
+    end: float
+    text: str
+
+
+@dataclass
+class Track:
+    """One lane of one rank."""
+
+    name: str
+    bars: list[Bar] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)  # of the last bar of each row
+
+    def row(self, start: float, end: float) -> int:
+        """The first row that is free at `start`; it is taken until `end`."""
+        for row, until in enumerate(self.ends):
+            if until <= start + 1e-9:
+                self.ends[row] = end
+                return row
+        self.ends.append(end)
+        return len(self.ends) - 1
+
+    @property
+    def rows(self) -> int:
+        return max(1, len(self.ends))
+
+
+def tracks(p: Prediction) -> list[dict[str, Track]]:
+    """For each rank its tracks by name, in order. Every task of the plan has one bar."""
+    heights = {b.name: max(1, b.rows // p.plan.world) for b in p.plan.buffers}
+    symmetric = {b.name for b in p.plan.buffers if b.kind == "symmetric"}
+    serial = {lane.name: lane.serial for lane in p.plan.lanes}
+    kept = {lane.name for lane in p.plan.lanes if lane.programs}
+    named = signal_texts(p.plan)
+    found: list[dict[str, Track]] = [{} for _ in range(p.plan.world)]
+    order = sorted(range(len(p.plan.tasks)), key=lambda i: (p.spans[i].start, i))
+    for i in order:
+        task, span = p.plan.tasks[i], p.spans[i]
+        name = "stream" if task.lane == "main" else task.lane if serial[task.lane] else ORDER[2 if task.lane in kept else 3]
+        track = found[task.rank].setdefault(name, Track(name))
+        source = source_of(task, heights, symmetric)
+        row = track.row(span.start, span.end)
+        text = hover(p, i, named)
+        track.bars.append(Bar(i, row, span.start, span.end, task.kind, source, text, task.waits, task.signals))
+        if p.waits_exposed(i):
+            stood = f"{span.start - span.idle_from:.1f} us exposed: waits before {label(task)}"
+            track.waits.append(Wait(i, span.idle_from, span.start, stood))
+    return [dict(sorted(ranks.items(), key=lambda item: _place(item[0]))) for ranks in found]
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (ORDER.index(name) if name in ORDER else 1, name)
+
+
+def label(task: Task) -> str:
+    """The task's name without its rank and call, which its place shows."""
+    return task.name.partition(": ")[2] or task.name
+
+
+def source_of(task: Task, heights: dict[str, int], symmetric: set[str]) -> int | None:
+    """The rank whose shard of rows a task carries (a transfer) or works on (tiles)."""
+    crossing = [a for a in task.accesses if a.act in (Act.COPY, Act.ADD) and a.source is not None]
+    if task.kind in ("move", "stage") and crossing:
+        return crossing[0].region.row0 // heights[crossing[0].region.buffer]
+    if task.kind in ("stage", "reduce"):
+        return task.rank
+    for a in task.accesses:
+        if task.kind == "tile" and a.act is Act.NEED and a.region.buffer in symmetric:
+            return a.region.row0 // heights[a.region.buffer]
+    for a in task.accesses:
+        if task.kind == "tile" and a.act is not Act.NEED:
+            return a.region.rank if a.region.rank != task.rank else task.rank
+    return None
+
+
+def signal_texts(plan: Plan) -> list[str]:
+    """What a person calls each signal."""
+    return [f"{s.flags} {s.label} on rank {s.owner}, set by rank {s.signaller}" for s in plan.signals]
+
+
+def hover(p: Prediction, i: int, named: list[str]) -> str:
+    """Lines about a task: what, when, how much, what it waits for and what it signals."""
+    task, span = p.plan.tasks[i], p.spans[i]
+    lines = [f"rank {task.rank}: {label(task)}", f"{span.start:.1f} to {span.end:.1f} us ({span.end - span.start:.1f})"]
+    if task.count > 1:
+        lines.append(f"{task.count} {'pieces' if task.kind == 'move' else 'tiles'}")
+    if span.bytes:
+        lines.append(f"{size_text(span.bytes)} over {p.machine.link.name}")
+    if p.waits_exposed(i):
+        lines.append(f"waited {span.start - span.idle_from:.1f} us for communication")
+    lines += [f"waits for {named[s]}" for s in shortened(task.waits)]
+    lines += [f"signals {named[s]}" for s in shortened(task.signals)]
+    more = max(0, len(task.waits) - SHOWN) + max(0, len(task.signals) - SHOWN)
+    if more:
+        lines.append(f"and {more} more signals")
+    lines.append(f"line {task.line} of {p.plan.spec}")
+    return "\n".join(lines)
+
+
+SHOWN = 8  # signals of each kind in a hover text
+
+
+def shortened(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return numbers[:SHOWN]
+
+
+def ticks(total: float) -> Iterator[float]:
+    """Round times from 0 up to `total`, eight to sixteen of them."""
+    step = 10.0 ** -2
+    for factor in (2, 2.5, 2) * 12:
+        if total / step <= 16:
+            break
+        step *= factor
+    at = 0
+    while at * step <= total:
+        yield at * step
+        at += 1

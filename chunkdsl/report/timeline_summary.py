@@ -1,0 +1,78 @@
+"""The figures of a prediction: as data for JSON, and as the words that a page shows. Computes none that matter."""
+
+from __future__ import annotations
+
+from chunkdsl.cost.predict import Prediction
+
+KINDS = {"collective": "collectives", "product": "products", "pointwise": "pointwise kernels"}
+
+
+def facts(p: Prediction) -> dict:
+    """Every total, in microseconds, and what it was predicted for."""
+    return {
+        "op": p.op.name,
+        "world": p.plan.world,
+        "gpu": p.machine.gpu.name,
+        "link": p.machine.link.name,
+        "captured": p.machine.captured,
+        "dims": dict(p.plan.calls[0]),
+        "tasks": len(p.plan.tasks),
+        "total_us": round(p.total, 3),
+        "compute_us": round(p.compute, 3),
+        "communication_us": round(p.communication, 3),
+        "exposed_us": round(p.exposed, 3),
+        "hidden": round(p.hidden, 4),
+        "overlap": round(p.overlap, 4),
+        "ideal_us": round(p.ideal, 3),
+        "baseline_us": round(p.baseline, 3),
+        "speedup": round(p.speedup, 4),
+        "ranks_us": [round(us, 3) for us in rank_ends(p)],
+        "baseline": [{"kind": s.kind, "what": s.what, "line": s.line, "us": round(s.us, 3)} for s in p.stages],
+    }
+
+
+def rank_ends(p: Prediction) -> list[float]:
+    """When each rank's call ends."""
+    ends = [0.0] * p.plan.world
+    for task, span in zip(p.plan.tasks, p.spans, strict=True):
+        ends[task.rank] = max(ends[task.rank], span.end)
+    return ends
+
+
+def us_text(us: float) -> str:
+    """Three digits, in us or ms."""
+    if us >= 1000:
+        return f"{us / 1000:.2f} ms"
+    return f"{us:.1f} us" if us < 100 else f"{us:.0f} us"
+
+
+def cards(p: Prediction) -> list[tuple[str, str, str]]:
+    """(title, figure, what it means) of the totals that a page shows first."""
+    slower = p.speedup < 1
+    return [
+        ("Predicted call", us_text(p.total), f"{len(p.plan.tasks):,} tasks on {p.plan.world} ranks"),
+        ("Speed-up", f"{p.speedup:.2f}x", f"{'slower' if slower else 'faster'} than whole collectives, whole products"),
+        ("Communication hidden", f"{100 * p.hidden:.0f}%", f"of {us_text(p.communication)}; {us_text(p.exposed)} exposed"),
+        ("Of the ideal", f"{100 * p.ideal / p.total:.0f}%", f"max(compute, communication) is {us_text(p.ideal)}"),
+    ]
+
+
+def comparisons(p: Prediction) -> list[tuple[str, float, list[tuple[str, str, float]]]]:
+    """Stacked bars: (title, total, [(kind, hover text, us)])."""
+    parts: dict[str, float] = {}
+    for stage in p.stages:
+        parts[stage.kind] = parts.get(stage.kind, 0.0) + stage.us
+    baseline = [(kind, f"{KINDS[kind]}: {us_text(us)}", us) for kind, us in parts.items()]
+    compute = min(p.compute, p.total)
+    fused = [("product", f"compute: {us_text(compute)}", compute)]
+    fused.append(("exposed", f"exposed communication: {us_text(p.total - compute)}", p.total - compute))
+    ideal = [("ideal", f"the longer of compute and communication: {us_text(p.ideal)}", p.ideal)]
+    return [("Stream by stream", p.baseline, baseline), ("This plan", p.total, fused), ("Ideal", p.ideal, ideal)]
+
+
+def assumptions(p: Prediction) -> str:
+    """One sentence: what the prediction is for."""
+    sizes = ", ".join(f"{name} = {value:,}" for name, value in p.plan.calls[0])
+    how = "inside a CUDA graph" if p.machine.captured else "launched from Python"
+    for_ = f" for {sizes}" if sizes else ""
+    return f"{p.plan.world} x {p.machine.gpu.title} over {p.machine.link.name}{for_}, {how}"
