@@ -1,5 +1,5 @@
-"""The stream-level baseline: the op as its `fallback` runs it. Each statement in turn: the whole collective of the process
-group, then the whole product of the library, then torch's pointwise kernels in f32. Nothing overlaps."""
+"""The stream-level baseline: the op as its `fallback` runs it. Each statement in turn: the whole collective of the
+process group, then the whole product of the library, then torch's pointwise kernels in f32. Nothing overlaps."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: M
     for move in n.moves:
         if move.kind == "gather":
             size = total * nominal_size(move.cols, dims, world) * ITEM[move.dtype]
-            yield Stage("collective", "all-gather", n.line, _collective_us(size, world, 1, m.link.library_gbs, m))
+            yield Stage("collective", "all-gather", n.line, collective_us(size, world, 1, m.link.library_gbs, m))
     if n.sums:
         size = total * cols * ITEM[n.sums.wire]
         everyone = n.destination.kind == "broadcast" or n.space == "whole"
-        us = _collective_us(size, world, 2 if everyone else 1, m.link.library_reduce_gbs, m)
+        us = collective_us(size, world, 2 if everyone else 1, m.link.library_reduce_gbs, m)
         if everyone:
             us += _pass_us(2 * size, m)  # the library adds up in place, in a copy
         yield Stage("collective", "all-reduce" if everyone else "reduce-scatter", n.line, us)
@@ -70,12 +70,14 @@ def library_gemm_us(rows: int, cols: int, depth: int, dtype: str, m: Machine) ->
     return m.kernels.library_gemm_us + best
 
 
-def _collective_us(size: int, world: int, trips: int, gbs: float, m: Machine) -> float:
-    """`size` bytes over all ranks, of which each rank receives what the others have, once for each trip."""
+def collective_us(size: int, world: int, trips: int, gbs: float, m: Machine) -> float:
+    """A collective of the process group: of `size` bytes over all ranks each rank receives what the others have, once
+    for each trip."""
     if world == 1:
         return 0.0
     steps = trips * (world - 1)
-    return m.link.library_us + (steps - 1) * m.link.flag_us + trips * 1e-3 * size * (world - 1) / world / gbs
+    received = trips * size * (world - 1) / world
+    return m.link.library_us + (steps - 1) * m.link.flag_us + 1e-3 * received / gbs
 
 
 def _pass_us(size: float, m: Machine) -> float:

@@ -19,7 +19,8 @@ ANY_GPU = "h200"  # behind a link that says nothing about the GPU
 @record
 class Gpu:
     """`gflops` of all multiprocessors at peak, by dtype. `inner_loop`, `library_loop`: the fraction of it that the
-    emitted and the library's GEMM sustain between their first and last step. `memory_gbs` as reached, not nominal; `cache_gbs` of the cache that all share."""
+    emitted and the library's GEMM sustain between their first and last step. `memory_gbs` as reached, not nominal;
+    `cache_gbs` of the cache that all share."""
 
     name: str
     title: str
@@ -36,7 +37,9 @@ class Gpu:
 @record
 class Link:
     """GB/s in one direction of one rank: `copy_pull`, `copy_push` by copy engine, `programs` by many programs together,
-    `tile_stores` by tiles that store into a peer themselves, `program_gbs` by one program. `pair_gbs`: between one pair of ranks. Times in microseconds."""
+    `tile_stores` by tiles that store into a peer themselves, `program_gbs` by one program, `pair_gbs` between one pair
+    of ranks; `library_gbs` of the process group's collectives, `library_reduce_gbs` of those that add. Times in
+    microseconds."""
 
     name: str
     copy_pull: float
@@ -113,8 +116,8 @@ def without_compute(m: Machine) -> Machine:
 
 
 def link_of(gpu: str, link: str | None) -> str:
-    """The link of the figures that stands for the one that a spec names: that one if this GPU has it, else the GPU's own
-    fast one (the name in a mesh is free text)."""
+    """The link of the figures that stands for the one that a spec names: that one if this GPU has it, else the GPU's
+    own fast one (the name in a mesh is free text)."""
     known = figures("gpus")[gpu]
     return link if link in known["links"] else known["link"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from chunkdsl.cost.baseline import Stage, baseline
 from chunkdsl.cost.constants import Machine, without_communication, without_compute
 from chunkdsl.cost.simulate import Span, simulate
-from chunkdsl.plan.plan import Plan, Task
+from chunkdsl.plan.plan import Plan
 from chunkdsl.plan.schedule import OpSchedule
 
 COMPUTES = frozenset(("tile", "reduce"))
@@ -63,16 +63,15 @@ class Prediction:
     def speedup(self) -> float:
         return self.baseline / self.total
 
-    def waits_exposed(self, i: int) -> bool:
-        """Whether task `i` stood still for communication: tiles for chunks, the stream for other ranks or for copies."""
+    def stood_still(self, i: int) -> float:
+        """Since when task `i` stood still for communication: tiles for chunks of other ranks, the stream for other
+        ranks, for copies, or for programs that still carry chunks when the tiles are done. Its start if it did not."""
         task, span = self.plan.tasks[i], self.spans[i]
-        return span.start > span.idle_from and (task.kind in COMPUTES and bool(task.waits) or self.joins(task))
-
-    def joins(self, task: Task) -> bool:
-        """A task of the stream that waits for other ranks or for a copy lane."""
-        if task.lane != "main":
-            return False
-        return bool(task.waits) or (task.kind == "end" and any(self.plan.tasks[t].kind == "move" for t in task.after))
+        if task.lane == "main":
+            computed = [self.spans[t].end for t in task.after if self.plan.tasks[t].kind in COMPUTES]
+            carried = task.waits or any(self.plan.tasks[t].kind == "move" for t in task.after)
+            return min(span.start, max([span.idle_from, *computed])) if carried else span.start
+        return span.idle_from if task.kind in COMPUTES and task.waits else span.start
 
 
 def predict(op: OpSchedule, plan: Plan, machine: Machine) -> Prediction:

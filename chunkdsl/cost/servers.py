@@ -14,8 +14,8 @@ from chunkdsl.cost.constants import Link
 
 
 class Programs:
-    """`count` programs that take tiles in order; each is busy until its tile is done. Programs that are free at the same
-    time stand together, so the work of one call grows with its waves and not with its tiles."""
+    """`count` programs that take tiles in order; each is busy until its tile is done. Programs that are free at the
+    same time stand together, so the work of one call grows with its waves and not with its tiles."""
 
     def __init__(self, count: int) -> None:
         self.free: list[tuple[float, int]] = [(0.0, count)]

@@ -17,14 +17,16 @@ from chunkdsl.plan.schedule import OpSchedule
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a task ran, in microseconds from the start of the call. `idle_from`: since when its lane, or the first of its
-    programs, stood still for what it waits for; equal to `start` where nothing stood still. `bytes` crossed the link."""
+    """When a task ran, in microseconds from the start of the call. `idle_from`: since when its lane, or the first of
+    its programs, stood still for what it waits for; equal to `start` where nothing stood still. `idle`: how much of the
+    lane did so, from 0 to 1. `bytes` crossed the link."""
 
     task: int
     idle_from: float
     start: float
     end: float
     bytes: int
+    idle: float = 1.0
 
 
 class Stuck(Exception):
@@ -68,8 +70,8 @@ class _Run:
                 else:
                     ahead[key] = at + 1
             if before == sum(ahead.values()) and ahead:
-                key = next(iter(ahead))
-                raise Stuck(self.plan.tasks[self.lanes[key][ahead[key]]].name)
+                heads = [self.plan.tasks[self.lanes[key][at]] for key, at in ahead.items()]
+                raise Stuck(next((t for t in heads if any(self.missing[s] for s in t.waits)), heads[0]).name)
         return self.spans
 
     def _known(self, task: Task) -> bool:
@@ -113,7 +115,7 @@ class _Run:
             self.programs[key] = Programs(self.work.programs(key[1]))
         begun = max([self.spans[t].end for t in task.after], default=0.0) + self.machine.kernels.first_tile_us
         ready = max(ready, begun)
-        idle, first, last = None, None, ready
+        idle, first, last, still = None, None, ready, 0
         programs = self.programs[key]
         for since, count in programs.take(cost.count):
             since = max(since, begun)
@@ -124,14 +126,15 @@ class _Run:
                 part = size * count / cost.count
                 limit = max(limit, self.links.carry(offered, source, destination, part, cost.gbs))
             programs.give(limit, count)
+            still += count * (since < start)
             idle = since if idle is None else idle
             first = start if first is None else first
             last = max(last, limit)
-        return Span(i, idle, first, last, cost.bytes)
+        return Span(i, idle, first, last, cost.bytes, min(1.0, still / self.work.programs(key[1])))
 
     def _enqueued(self) -> dict[int, float]:
-        """When the CPU has enqueued each kernel and copy, for calls outside a CUDA graph: in stream order, a copy taking
-        two operations (data and flag)."""
+        """When the CPU has enqueued each kernel and copy, for calls outside a CUDA graph: in stream order, a copy
+        taking two operations (data and flag)."""
         clock: dict[int, float] = {}
         made: dict[int, float] = {}
         if self.machine.captured:

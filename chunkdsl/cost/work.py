@@ -71,7 +71,8 @@ class Work:
             return Cost(k.kernel_us + 2e-3 * size / self.machine.gpu.memory_gbs)
         if task.kind == "barrier" and task.signals:  # a kernel of its own
             return Cost(k.kernel_us)
-        joins = any(self.plan.tasks[t].lane != "main" and self.lanes[self.plan.tasks[t].lane].serial for t in task.after)
+        after = [self.plan.tasks[t].lane for t in task.after]
+        joins = any(lane != "main" and self.lanes[lane].serial for lane in after)
         return Cost(k.join_us if joins else 0.0)
 
     def _copy(self, task: Task) -> Cost:
@@ -105,7 +106,8 @@ class Work:
             return known
         gpu, k, t = self.machine.gpu, self.machine.kernels, n.tiling
         memory = gpu.memory_gbs / min(gpu.multiprocessors, self.programs(lane))
-        item, area = ITEM[n.destination.dtype], t.bm * min(t.bn, max(1, local_size(n.cols, self.dims, self.plan.world, rank)))
+        cols = max(1, local_size(n.cols, self.dims, self.plan.world, rank))
+        item, area = ITEM[n.destination.dtype], t.bm * min(t.bn, cols)
         read = sum(area * ITEM[o.dtype] for o in n.operands if o.role == "full")
         if n.sums:
             read += area * ITEM[n.sums.parts.dtype] * (2 if n.sums.ring else self.plan.world)

@@ -1,4 +1,5 @@
-"""The Jinja environments: one for modules, one for pages. Templates print; what they cannot read off the schedule is a filter here or a view."""
+"""The Jinja environments: one for modules, one for pages. Templates print; what they cannot read off the schedule is a
+filter here or a view."""
 
 from __future__ import annotations
 

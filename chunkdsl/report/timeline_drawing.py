@@ -13,7 +13,7 @@ from chunkdsl.cost.predict import Prediction
 from chunkdsl.plan.plan import Act, Plan, Task
 from chunkdsl.report.plan_text import size_text
 
-ORDER = ("stream", "copies", "communication programs", "compute")
+ORDER = ("stream", "copy engine", "communication", "compute")
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Wait:
-    """From `start` to `end` something of the track stood still for communication."""
+    """From `start` to `end` a part of the track, from 0 to 1, stood still for communication."""
 
     task: int
     start: float
     end: float
+    part: float
     text: str
 
 
@@ -76,16 +77,26 @@ def tracks(p: Prediction) -> list[dict[str, Track]]:
     order = sorted(range(len(p.plan.tasks)), key=lambda i: (p.spans[i].start, i))
     for i in order:
         task, span = p.plan.tasks[i], p.spans[i]
-        name = "stream" if task.lane == "main" else task.lane if serial[task.lane] else ORDER[2 if task.lane in kept else 3]
+        name = _name(task, serial, kept)
         track = found[task.rank].setdefault(name, Track(name))
         source = source_of(task, heights, symmetric)
         row = track.row(span.start, span.end)
         text = hover(p, i, named)
         track.bars.append(Bar(i, row, span.start, span.end, task.kind, source, text, task.waits, task.signals))
-        if p.waits_exposed(i):
-            stood = f"{span.start - span.idle_from:.1f} us exposed: waits before {label(task)}"
-            track.waits.append(Wait(i, span.idle_from, span.start, stood))
+        since = p.stood_still(i)
+        if since < span.start:
+            stood = f"rank {task.rank}: {span.start - since:.1f} us of exposed communication\nbefore it {label(task)}"
+            track.waits.append(Wait(i, since, span.start, span.idle, stood))
     return [dict(sorted(ranks.items(), key=lambda item: _place(item[0]))) for ranks in found]
+
+
+def _name(task: Task, serial: dict[str, bool], kept: set[str]) -> str:
+    """The track of a task. One copy lane is `copy engine`; of several each keeps its name."""
+    if task.lane == "main":
+        return ORDER[0]
+    if serial[task.lane]:
+        return ORDER[1] if sum(serial.values()) == 2 else task.lane
+    return ORDER[2 if task.lane in kept else 3]
 
 
 def _place(name: str) -> tuple[int, str]:
@@ -98,18 +109,21 @@ def label(task: Task) -> str:
 
 
 def source_of(task: Task, heights: dict[str, int], symmetric: set[str]) -> int | None:
-    """The rank whose shard of rows a task carries (a transfer) or works on (tiles)."""
-    crossing = [a for a in task.accesses if a.act in (Act.COPY, Act.ADD) and a.source is not None]
-    if task.kind in ("move", "stage") and crossing:
-        return crossing[0].region.row0 // heights[crossing[0].region.buffer]
+    """Whose rows a task carries or works on: the rank that has that shard before a gather or after a reduction."""
     if task.kind in ("stage", "reduce"):
         return task.rank
+    if task.kind == "move":
+        carried = [a.source for a in task.accesses if a.source is not None]
+        return carried[0].row0 // heights[carried[0].buffer] if carried else None
+    if task.kind != "tile":
+        return None
     for a in task.accesses:
-        if task.kind == "tile" and a.act is Act.NEED and a.region.buffer in symmetric:
+        if a.act is Act.NEED and a.region.buffer in symmetric:
             return a.region.row0 // heights[a.region.buffer]
     for a in task.accesses:
-        if task.kind == "tile" and a.act is not Act.NEED:
-            return a.region.rank if a.region.rank != task.rank else task.rank
+        if a.act is not Act.NEED:
+            region = a.region
+            return region.rank if region.rank != task.rank else region.row0 // heights[region.buffer]
     return None
 
 
@@ -126,8 +140,8 @@ def hover(p: Prediction, i: int, named: list[str]) -> str:
         lines.append(f"{task.count} {'pieces' if task.kind == 'move' else 'tiles'}")
     if span.bytes:
         lines.append(f"{size_text(span.bytes)} over {p.machine.link.name}")
-    if p.waits_exposed(i):
-        lines.append(f"waited {span.start - span.idle_from:.1f} us for communication")
+    if (still := span.start - p.stood_still(i)) > 0:
+        lines.append(f"waited {still:.1f} us for communication")
     lines += [f"waits for {named[s]}" for s in shortened(task.waits)]
     lines += [f"signals {named[s]}" for s in shortened(task.signals)]
     more = max(0, len(task.waits) - SHOWN) + max(0, len(task.signals) - SHOWN)

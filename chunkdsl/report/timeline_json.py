@@ -1,7 +1,7 @@
 """A prediction in Chrome's trace event format: an object with `traceEvents`, for Perfetto and chrome://tracing.
 
-A rank is a process and each row of its lanes a thread, as in the drawing; signals between lanes are flow events. Format:
-"Trace Event Format", Google, 2016: `ts` and `dur` in microseconds, `ph` X complete, M metadata, s and f flow.
+A rank is a process and each row of its lanes a thread, as in the drawing; signals between lanes are flow events.
+Format: "Trace Event Format", Google, 2016: `ts`, `dur` in microseconds, `ph` X complete, M metadata, s and f flow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _events(p: Prediction, first: int, flow: int) -> Iterator[dict]:
                     "count": task.count,
                     "bytes": span.bytes,
                     "source": bar.source,
-                    "exposed_us": _us(span.start - span.idle_from) if p.waits_exposed(bar.task) else 0.0,
+                    "exposed_us": _us(span.start - p.stood_still(bar.task)),
                     "waits": [named[s] for s in task.waits],
                     "signals": [named[s] for s in task.signals],
                 }

@@ -13,7 +13,7 @@ from chunkdsl.render.environment import page_environment
 from chunkdsl.report.timeline_drawing import Track, ticks, tracks
 from chunkdsl.report.timeline_summary import assumptions, cards, comparisons, us_text
 
-AXIS, GAP, LANE_GAP, LABELS = 26, 14, 3, 168  # pixels: time axis, between ranks, between lanes, width of the labels
+AXIS, GAP, LANE_GAP, LABELS = 26, 14, 3, 138  # pixels: time axis, between ranks, between lanes, width of the labels
 TALLEST = 96  # pixels of a lane with many rows
 COLOURS = 8  # ranks that have a colour of their own in the style sheet
 
@@ -39,7 +39,6 @@ class Label:
     y: float
     text: str
     style: str
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Drawing:
     ticks: tuple[tuple[str, str], ...]
     shapes: tuple[Shape, ...]
     waits: tuple[Shape, ...]
-    legend: tuple[tuple[str, str, str], ...]
+    legend: tuple[tuple[str, str], ...]
 
 
 def render_page(predictions: Sequence[Prediction], generator: str) -> str:
@@ -99,23 +98,20 @@ def draw(p: Prediction, number: int) -> Drawing:
     y, total = float(AXIS), p.total or 1.0
     for rank, lanes in enumerate(tracks(p)):
         top = y
-        for i, track in enumerate(lanes.values()):
+        for track in lanes.values():
             each = row_height(track)
             high = track.rows * each
-            note = "exposed" if track.waits else ""
-            labels.append(Label(y + high / 2, track.name, "lane" if i else "lane first", note))
+            labels.append(Label(y + high / 2, track.name, "lane"))
             for bar in track.bars:
                 colour, style = _colour(bar.source, p.plan.world), f"bar {bar.kind}"
                 numbers = (" ".join(map(str, found)) for found in (bar.waits, bar.signals))
-                shapes.append(
-                    Shape(
-                        percent(bar.start, total), percent(bar.end - bar.start, total), y + bar.row * each + 0.5, each - 1,
-                        style, bar.text, colour, bar.task, *numbers,
-                    )  # fmt: skip
-                )
+                place = percent(bar.start, total), percent(bar.end - bar.start, total)
+                at = round(y + bar.row * each + 0.5, 2), round(each - 1, 2)
+                shapes.append(Shape(*place, *at, style, bar.text, colour, bar.task, *numbers))
             for w in track.waits:
                 span = percent(w.start, total), percent(w.end - w.start, total)
-                waits.append(Shape(*span, y, high, "exposed", w.text))
+                still = max(4.0, round(high * w.part, 1))
+                waits.append(Shape(*span, y + high - still, still, "exposed", w.text))
             y += high + LANE_GAP
         labels.append(Label(top - 3, f"rank {rank}", "rank"))
         bands.append((top - 2, y - top + 1))
@@ -128,7 +124,7 @@ def draw(p: Prediction, number: int) -> Drawing:
         tuple((percent(t, total), us_text(t) if t else "0") for t in ticks(p.total)),
         tuple(shapes),
         tuple(waits),
-        tuple((_colour(r, p.plan.world), f"rank {r}", "") for r in range(p.plan.world)),
+        tuple((_colour(r, p.plan.world), f"rank {r}") for r in range(p.plan.world)),
     )
 
 

@@ -48,11 +48,12 @@ def us_text(us: float) -> str:
 
 def cards(p: Prediction) -> list[tuple[str, str, str]]:
     """(title, figure, what it means) of the totals that a page shows first."""
-    slower = p.speedup < 1
+    against = f"{'slower' if p.speedup < 1 else 'faster'} than whole collectives, whole products"
+    hidden = f"of {us_text(p.communication)}; {us_text(p.exposed)} exposed"
     return [
         ("Predicted call", us_text(p.total), f"{len(p.plan.tasks):,} tasks on {p.plan.world} ranks"),
-        ("Speed-up", f"{p.speedup:.2f}x", f"{'slower' if slower else 'faster'} than whole collectives, whole products"),
-        ("Communication hidden", f"{100 * p.hidden:.0f}%", f"of {us_text(p.communication)}; {us_text(p.exposed)} exposed"),
+        ("Speed-up", f"{p.speedup:.2f}x", against),
+        ("Communication hidden", f"{100 * p.hidden:.0f}%", hidden),
         ("Of the ideal", f"{100 * p.ideal / p.total:.0f}%", f"max(compute, communication) is {us_text(p.ideal)}"),
     ]
 

@@ -1,0 +1,67 @@
+"""MODEL.md is what the model says of the recorded rows, and those are the rows of RESULTS.md."""
+
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+import model_errors
+
+BENCH = Path(model_errors.__file__).parent
+
+
+@cache
+def found():
+    return list(model_errors.rows())
+
+
+def table(heading):
+    """Cells of the table below a heading of RESULTS.md."""
+    section = (BENCH / "RESULTS.md").read_text(encoding="utf-8").split(f"## {heading}", 1)[1].split("\n## ", 1)[0]
+    return [[c.strip() for c in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")][2:]
+
+
+def test_the_document_is_what_the_model_says():
+    assert (BENCH / "MODEL.md").read_text(encoding="utf-8") == model_errors.render(found())
+
+
+def test_another_prediction_is_another_document():
+    other = [replace(r, predicted=1.2 * r.predicted) for r in found()]
+    assert model_errors.render(other) != model_errors.render(found())
+
+
+def test_recorded_rows_are_those_of_the_results():
+    recorded, op, two = model_errors.recorded(), "", []
+    for r in table("Two H200s, NVLink (NV18)"):
+        op = r[0].split(" ")[0] or op
+        two.append((op, *map(int, r[1:4])))
+    assert [(r["op"], r["rows"], r["library_us"], r["ours_us"]) for r in recorded["two"]] == two
+    gemm = [(*r[:3], float(r[3])) for r in table("One H200: the emitted GEMM against cuBLAS")]
+    assert gemm == [
+        ("x".join(map(str, r["shape"])), r["weight"], f"{r['library_us']} us", r["ratio"]) for r in recorded["gemm"]
+    ]
+    host = [tuple(map(int, r[:5])) for r in table("One H200: all-gather + GEMM")]
+    assert [tuple(r.values()) for r in recorded["host"]] == host
+
+
+@pytest.mark.parametrize(("fitted", "typical"), [(True, 0.06), (False, 0.20)])
+def test_errors_stay_what_they_are(fitted, typical):
+    assert model_errors.spread([r for r in found() if r.fitted is fitted])[0] < typical
+
+
+def test_ratios_that_decide_are_right():
+    """Fused against library: the model is on the same side of 1 wherever the measurement is 10 % away from it and the
+    call has a thousand rows."""
+    pairs = {}
+    for r in found():
+        if r.table == "Two H200s" and not r.case.endswith("M = 512"):
+            pairs.setdefault(r.case, []).append(r)
+    wrong = []
+    for case, (library, module) in pairs.items():
+        measured, predicted = library.measured / module.measured, library.predicted / module.predicted
+        if abs(measured - 1) > 0.1 and (measured > 1) != (predicted > 1):
+            wrong.append((case, round(measured, 2), round(predicted, 2)))
+    assert wrong == []
