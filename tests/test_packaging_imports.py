@@ -68,7 +68,7 @@ def test_only_the_parser_imports_lark():
     "folder, known",
     [
         ("syntax", ("record", "source", "diagnostics", "resources", "syntax", "check.syntax", "check.files", "check")),
-        ("report", ("source", "diagnostics", "plan", "verify", "report")),
+        ("report", ("source", "diagnostics", "plan", "cost", "render", "verify", "report")),
         ("plan", ("record", "source", "ir", "plan")),
     ],
 )
