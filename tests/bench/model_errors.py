@@ -133,7 +133,7 @@ Where they disagree the measurement is right.
 Fitted were, on the rows marked "yes" (all GEMMs of one H200; of the two-GPU table the rows with M = 2048 and 8192):
 `inner_loop`, `library_loop`, `memory` of the h200; `library`, `library_reduce`, `tile_stores` of nvlink; `kernel_us`,
 `first_tile_us`, `ticket_us`, `store_gbs`, `library_gemm_us`. All other rows are held out. Figures of other GPUs than
-the h200 and of more than two ranks are data sheets and assumptions: **no row measured more than two GPUs**. What is said
+the h200 and of more than two ranks are data sheets and assumptions: **no row is of more than two GPUs**. What is said
 of 4 and 8 ranks rests on its form alone. Nor does it know clocks: under its power cap an H200 drifts by 10 %
 from one run to the next, and the rows come from several runs.
 """
