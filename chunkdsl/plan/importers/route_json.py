@@ -73,7 +73,7 @@ def _piece(p: Piece) -> list[int]:
 def read_route(plan: Json, line_of: Callable[[int], int] | None = None) -> Route:
     """The route that a file holds. PlanFileError for what is not of the form. The lines of its steps are those that it
     names, of what it was made from; with `line_of(offset)` they are the file's own, for findings in it."""
-    members = plan.fields(ROUTE)
+    plan.fields(ROUTE)
     _version(plan)
     if plan.member("kind").text() != "route":
         raise malformed(f"wanted kind \"route\", found {plan.member('kind').data!r}", plan.member("kind").span)
@@ -84,7 +84,7 @@ def read_route(plan: Json, line_of: Callable[[int], int] | None = None) -> Route
     ranks = plan.member("steps").items(LARGEST_WORLD)
     if not axes or prod(axes) != len(ranks):
         raise malformed(f"axes of {prod(axes) if axes else 'no'} ranks, and steps of {len(ranks)}",
-                        members["axes"].span)
+                        plan.member("axes").span)
     if sum(len(r.items(MOST_TASKS)) for r in ranks) > MOST_TASKS:
         raise unsupported(f"more than {MOST_TASKS} steps", plan.member("steps").span)
     steps = tuple(tuple(_read_step(s, len(ranks), line_of) for s in r.items(MOST_TASKS)) for r in ranks)

@@ -1,6 +1,6 @@
 """Plan files with the structure of published algorithms, made here: MSCCL's XML and MSCCL++'s JSON.
 
-`python tests/plan/imported/make.py` writes the files beside it; tests also take the texts of other world sizes.
+`python tests/plan/plan_files.py` writes those in imported/; tests also take the texts of other world sizes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent / "imported"
 
 # ---- MSCCL: algo -> rank -> threadblock (send, recv, chan, steps)
 
@@ -306,6 +306,27 @@ def put_all_to_all(world):
     return p.text()
 
 
+# (text, contract, world size)
+PROGRAMS = {
+    "ring all-gather": (ring_all_gather(4), "all_gather", 4),
+    "ring all-gather, out of place": (ring_all_gather(3, inplace=0), "all_gather", 3),
+    "all-pairs all-gather": (all_pairs_all_gather(4), "all_gather", 4),
+    "hierarchical all-gather": (hierarchical_all_gather(2, 3), "all_gather", 6),
+    "ring reduce-scatter": (ring_reduce_scatter(4), "reduce_scatter", 4),
+    "ring reduce-scatter of two parts": (ring_reduce_scatter(3, 2), "reduce_scatter", 3),
+    "all-pairs reduce-scatter": (all_pairs_reduce_scatter(4), "reduce_scatter", 4),
+    "ring all-reduce": (ring_all_reduce(4), "all_reduce", 4),
+    "ring all-reduce on two channels": (ring_all_reduce(3, 2), "all_reduce", 3),
+    "all-pairs all-reduce": (all_pairs_all_reduce(4), "all_reduce", 4),
+    "all-to-all": (all_to_all(4), "all_to_all", 4),
+    "put all-gather": (put_all_gather(3), "all_gather", 3),
+    "get all-gather": (get_all_gather(3), "all_gather", 3),
+    "read all-reduce": (read_all_reduce(3), "all_reduce", 3),
+    "reduce-scatter with a barrier": (two_block_reduce_scatter(3), "reduce_scatter", 3),
+    "exchange all-reduce": (exchange_all_reduce(), "all_reduce", 2),
+    "put all-to-all": (put_all_to_all(3), "all_to_all", 3),
+}
+
 FILES = {
     "ring_all_gather_4.xml": ring_all_gather(4),
     "hierarchical_all_gather_2x2.xml": hierarchical_all_gather(2, 2),
@@ -319,4 +340,4 @@ FILES = {
 
 if __name__ == "__main__":
     for name, text in FILES.items():
-        (HERE / name).write_text(text, encoding="utf-8")
+        (FOLDER / name).write_text(text, encoding="utf-8")
