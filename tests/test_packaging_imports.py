@@ -69,7 +69,7 @@ def test_only_the_parser_imports_lark():
     [
         ("syntax", ("record", "source", "diagnostics", "resources", "syntax", "check.syntax", "check.files", "check")),
         ("report", ("source", "diagnostics", "plan", "cost", "render", "verify", "report")),
-        ("plan", ("record", "source", "ir", "plan")),
+        ("plan", ("record", "source", "ir", "check", "plan")),
     ],
 )
 def test_a_package_imports_only_what_lies_below_it(folder, known):

@@ -1,4 +1,4 @@
-"""`use plan`: the file beside the spec becomes the routing of its name; what is wrong stands at its name in the spec."""
+"""`use plan`: the file beside the spec becomes the routing of its name; findings stand at its name in the spec."""
 
 import os
 from pathlib import Path
