@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from chunkdsl.diagnostics import Report
 
 COULD_NOT_RUN = frozenset(
-    "CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012 CD013 CD016 CD017 CD020 CD021".split()
+    "CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012 CD013 CD016 CD017 CD020 CD021 CD031".split()
 )
 LARGEST_WORLD = 1024
+FORMATS = ("text", "concise", "json", "github", "sarif")
 
 
 def exit_code(reports: Iterable[Report]) -> int:

@@ -29,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code or 0
     try:
         return args.run(args)
+    except SystemExit as stop:  # a usage error that only the command can see
+        return stop.code
     except BrokenPipeError:  # the reader of our output has seen enough
         raise
     except Exception as error:

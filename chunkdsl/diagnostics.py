@@ -5,7 +5,7 @@ A `Diagnostic` is data. Rendering lives in `report/`, the texts that `explain` p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from chunkdsl.record import record
@@ -71,6 +71,10 @@ class Report:
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         for d in diagnostics:
             self.add(d)
+
+    def keep(self, wanted: Callable[[Diagnostic], bool]) -> None:
+        """Drop the findings that are not wanted."""
+        self._found = {d: None for d in self._found if wanted(d)}
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from chunkdsl import files
 from chunkdsl.crash import explain_crash
 from chunkdsl.diagnostics import Report
+from chunkdsl.ignores import apply_ignores
 from chunkdsl.source import Source
 
 if TYPE_CHECKING:
@@ -59,16 +60,20 @@ def check(paths: Iterable[str], worlds: Sequence[int] = ()) -> list[Report]:
 
     Never raises for what a spec holds: a failure of chunkdsl itself becomes a CD001 in that spec's report.
     """
-    reports = list(files.read(paths))
-    for report in reports:
-        if not report.failed:
-            try:
-                checked = check_report(report)
-                if worlds and not report.failed:
-                    prove(checked, (), worlds)
-            except Exception as error:
-                report.add(explain_crash(error))
-    return reports
+    return [check_one(report, worlds) for report in files.read(paths)]
+
+
+def check_one(report: Report, worlds: Sequence[int] = ()) -> Report:
+    """The same report with every finding for its source, less those that comments in it silence."""
+    if not report.failed:
+        try:
+            checked = check_report(report)
+            if worlds and not report.failed:
+                prove(checked, (), worlds)
+            apply_ignores(report)
+        except Exception as error:
+            report.add(explain_crash(error))
+    return report
 
 
 def build(path: str, named: Collection[int] = ()) -> Checked:

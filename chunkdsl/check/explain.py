@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import textwrap
+from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -41,6 +42,13 @@ def _slip(a: str, b: str) -> bool:
     return sorted(a) == sorted(b) or sum(x != y for x, y in zip(a, b, strict=True)) == 1
 
 
+def search_rules(words: str) -> list[Rule]:
+    """The rules in whose name or text every word occurs, or whose code starts with it; in order of code."""
+    wanted = words.lower().split()
+    return [r for r in load_rules().values() if all(w in f"{r.name} {r.text}".lower() or r.code.lower().startswith(w)
+                                                    for w in wanted)]
+
+
 def describe(rule: Rule) -> str:
     """A rule's text and examples."""
     fails, mended = (textwrap.indent(text, "    ").rstrip() for text in (rule.fails, rule.mended))
@@ -48,6 +56,7 @@ def describe(rule: Rule) -> str:
     return f"{head}\n\n{rule.text}\n\nFails:\n\n{fails}\n\nMended:\n\n{mended}\n"
 
 
-def list_rules() -> str:
-    """One line for each rule: code, severity, name."""
-    return "".join(f"{r.code}  {r.severity.value:<7}  {r.name}\n" for r in load_rules().values())
+def list_rules(rules: Iterable[Rule] | None = None) -> str:
+    """One line for each rule (of all if left out): code, severity, name."""
+    chosen = load_rules().values() if rules is None else rules
+    return "".join(f"{r.code}  {r.severity.value:<7}  {r.name}\n" for r in chosen)

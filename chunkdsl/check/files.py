@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chunkdsl.check.registry import Finding, rule
+from chunkdsl.diagnostics import Edit, Fix, Severity
 from chunkdsl.source import Span
 
 
@@ -97,3 +98,36 @@ def unwritable_spec(why: str) -> Finding:
         chunkdsl fmt good.chunk
     """
     return Finding(f"cannot write this file: {why}", help="`--diff` shows what would change and writes nothing")
+
+
+@rule("CD030", "unused-ignore", Severity.WARNING)
+def unused_ignore(span: Span, code: str, removal: Edit) -> Finding:
+    """A comment `# chunk: ignore[CD203]` silences findings of its line, or of the next line if it has one to itself.
+    This one names a code that was not found there, so it may go: kept, it would hide the next mistake.
+
+    It lists codes, parted by commas; there is none for all of them. What concerns the whole file (CD0) is not silenced.
+
+    Fails:
+        chunkdsl check ignoring.chunk       # dim M = 4     # chunk: ignore[CD203]
+
+    Mended:
+        chunkdsl check good.chunk
+    """
+    message = f"nothing is silenced: no {code} here" if code else "an ignore comment lists codes: ignore[CD203]"
+    return Finding(message, span, "of no use", fixes=(Fix("remove it", (removal,), safe=True),))
+
+
+@rule("CD031", "bad-setting")
+def bad_setting(why: str, span: Span | None, near: str = "") -> Finding:
+    """`[tool.chunkdsl]` in pyproject.toml has `select` and `ignore`, lists of codes or of their beginnings, and
+    `paths`, the specs or folders that `check` and `fmt` take when none is named. Nothing else: an option that is
+    misspelt and skipped would look as if it were in force.
+
+    Fails:
+        chunkdsl check specs        # select = ["CD2"] is written selct = ["CD2"]
+
+    Mended:
+        chunkdsl check specs
+    """
+    fixes = (Fix(f"write `{near}`", (Edit(span, near),)),) if near and span else ()
+    return Finding(why, span, help=f"did you mean `{near}`?" if near else "", fixes=fixes)

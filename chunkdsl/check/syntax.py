@@ -12,6 +12,7 @@ ITEMS = ("chunk", "mesh", "dim", "tensor", "policy", "op", "plan", "kernel", "us
 
 
 def _replace(title: str, span: Span, text: str, safe: bool = False) -> tuple[Fix, ...]:
+    """One fix. Safe where the text has no other reading, and not where a word, a bracket or a unit is a guess."""
     return (Fix(title, (Edit(span, text),), safe),)
 
 
@@ -57,7 +58,7 @@ def item_not_in_column_one(span: Span, edit: Edit | None) -> Finding:
         dim M = 4
         dim N = 8
     """
-    fixes = (Fix("start it in column one", (edit,)),) if edit else ()
+    fixes = (Fix("start it in column one", (edit,), safe=True),) if edit else ()
     return Finding("an item starts at a letter in column one", span, "not in column one", fixes=fixes)
 
 
@@ -75,7 +76,7 @@ def unindented_body(span: Span) -> Finding:
             y = relu(x)
         }
     """
-    fixes = _replace("indent this line", Span(span.start, span.start), "    ")
+    fixes = _replace("indent this line", Span(span.start, span.start), "    ", safe=True)
     return Finding("a line inside braces starts in column one", span, "this would start an item", fixes=fixes)
 
 
@@ -118,7 +119,7 @@ def wrong_separator(span: Span, found: str, wanted: str) -> Finding:
     Mended:
         policy p { chunk = 4 MiB }
     """
-    fixes = _replace(f"write `{wanted}`", span, wanted)
+    fixes = _replace(f"write `{wanted}`", span, wanted, safe=wanted in ("=", ":", "->", "=="))
     return Finding(f"`{found}` where `{wanted}` is meant", span, f"`{wanted}` expected", fixes=fixes)
 
 
@@ -160,7 +161,7 @@ def missing_with(span: Span) -> Finding:
     Mended:
         op f(x) -> y { y = all_gather(x) with { route = ring } }
     """
-    fixes = _replace("insert `with`", Span(span.start, span.start), "with ")
+    fixes = _replace("insert `with`", Span(span.start, span.start), "with ", safe=True)
     return Finding("a policy needs `with` before it", span, "`with` expected", fixes=fixes)
 
 
@@ -174,7 +175,7 @@ def missing_punctuation(span: Span, mark: str) -> Finding:
     Mended:
         op f(x, y) -> z { z = x }
     """
-    fixes = _replace(f"insert `{mark}`", Span(span.start, span.start), mark if mark == "," else f" {mark} ")
+    fixes = _replace(f"insert `{mark}`", Span(span.start, span.start), mark if mark == "," else f" {mark} ", safe=True)
     return Finding(f"`{mark}` is missing", span, f"`{mark}` expected", fixes=fixes)
 
 
@@ -202,7 +203,7 @@ def malformed_number(span: Span, text: str, why: str, mended: str | None) -> Fin
     Mended:
         op f(x) -> y { y = x * 1.0 }
     """
-    fixes = _replace(f"write `{mended}`", span, mended) if mended else ()
+    fixes = _replace(f"write `{mended}`", span, mended, safe=True) if mended else ()
     return Finding(f"`{text}` is not a number: {why}", span, why, fixes=fixes)
 
 
@@ -229,7 +230,7 @@ def single_quoted_string(span: Span, text: str | None) -> Finding:
     Mended:
         use plan "ring.json" as r : all_gather over tp
     """
-    fixes = _replace("use double quotes", span, f'"{text}"') if text is not None else ()
+    fixes = _replace("use double quotes", span, f'"{text}"', safe=True) if text is not None else ()
     return Finding("strings are written in double quotes", span, "single quotes", fixes=fixes)
 
 
@@ -257,7 +258,8 @@ def not_in_the_language(span: Span, text: str, instead: str, mended: str | None)
     Mended:
         dim M = pow2(4)
     """
-    fixes = _replace(f"write `{mended}`" if mended else f"remove `{text}`", span, mended) if mended is not None else ()
+    title = f"write `{mended}`" if mended else f"remove `{text}`"
+    fixes = _replace(title, span, mended, safe=True) if mended is not None else ()
     return Finding(f"there is no `{text}` in the language", span, instead, help=instead, fixes=fixes)
 
 

@@ -9,13 +9,20 @@ import sys
 def configure(subparsers) -> None:
     parser = subparsers.add_parser("explain", help="say what a rule means", description=__doc__)
     parser.add_argument("rule", nargs="?", metavar="CODE|NAME", help="a rule; without it all are listed")
+    parser.add_argument("--search", metavar="WORDS", help="list the rules whose name or text has all of these words")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """0, or 2 if there is no such rule."""
-    from chunkdsl.check.explain import describe, find_rule, list_rules, near_rules
+    from chunkdsl.check.explain import describe, find_rule, list_rules, near_rules, search_rules
 
+    if args.search is not None and args.rule is None:
+        found = search_rules(args.search)
+        sys.stdout.write(list_rules(found))
+        if not found:
+            print(f"chunkdsl explain: no rule speaks of {args.search!r}", file=sys.stderr)
+        return 0 if found else 2
     if args.rule is None:
         sys.stdout.write(list_rules())
         return 0

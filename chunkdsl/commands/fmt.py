@@ -10,10 +10,11 @@ from chunkdsl.arguments import exit_code
 
 def configure(subparsers) -> None:
     parser = subparsers.add_parser("fmt", help="format specs in place", description=__doc__)
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="a spec, a folder of specs, or - for standard input")
+    what = "a spec, a folder of specs, or - for standard input; default: `paths` of [tool.chunkdsl] in pyproject.toml"
+    parser.add_argument("paths", nargs="*", metavar="PATH", help=what)
     parser.add_argument("--check", action="store_true", help="write nothing; name the specs that are not formatted")
     parser.add_argument("--diff", action="store_true", help="write nothing; show what would change")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, usage_error=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,12 +23,17 @@ def run(args: argparse.Namespace) -> int:
     from chunkdsl import files
     from chunkdsl.crash import explain_crash
     from chunkdsl.report.output import write
+    from chunkdsl.settings import Settings, read_settings
     from chunkdsl.syntax.format import format_source
 
-    reports, changed = [], 0
-    if files.STDIN in args.paths:
+    settings, problem = (Settings(), None) if args.paths else read_settings()
+    paths = args.paths or settings.paths
+    if not paths and problem is None:
+        args.usage_error("name a spec or a folder, or set `paths` under [tool.chunkdsl] in pyproject.toml")
+    reports, changed = [problem] if problem is not None else [], 0
+    if files.STDIN in paths:
         reports.append(files.read_stdin())
-    reports += files.read(p for p in args.paths if p != files.STDIN)
+    reports += files.read(p for p in paths if p != files.STDIN)
     for report in reports:
         formatted = None
         if not report.failed:
@@ -37,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
                 report.add(explain_crash(error))
         if formatted is not None and (formatted != report.source.text or report.source.path == files.STDIN):
             changed += _handle(args, report, formatted)
-    write([r for r in reports if r.failed], "text", sys.stderr if files.STDIN in args.paths else sys.stdout)
+    write([r for r in reports if r.failed], "text", sys.stderr if files.STDIN in paths else sys.stdout)
     verb = "would be" if args.check or args.diff else "were" if changed != 1 else "was"
     print(f"{changed} of {len(reports)} spec{'s' * (len(reports) != 1)} {verb} reformatted", file=sys.stderr)
     return exit_code(reports) or int((args.check or args.diff) and changed > 0)

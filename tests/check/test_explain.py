@@ -6,7 +6,7 @@ import pytest
 from chunkdsl import pipeline, replace
 from chunkdsl.check.explain import describe, find_rule, list_rules, load_rules, near_rules
 from chunkdsl.cli import main
-from chunkdsl.diagnostics import Report
+from chunkdsl.diagnostics import Report, Severity
 from chunkdsl.source import Source
 from chunkdsl.syntax.parse import parse
 
@@ -74,6 +74,10 @@ def place(tmp_path, monkeypatch):
         (tmp_path / name).with_suffix(".chunk").write_text(use)
         if text is not None:
             (tmp_path / name).write_text(text)
+    (tmp_path / "ignoring.chunk").write_bytes(b"dim M = 4     # chunk: ignore[CD203]\n")
+    (tmp_path / "bad" / "specs").mkdir(parents=True)
+    (tmp_path / "bad" / "specs" / "good.chunk").write_bytes(good)
+    (tmp_path / "bad" / "pyproject.toml").write_text("[tool.chunkdsl]\nselct = ['CD2']\n")
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked" / "untidy.chunk").write_bytes(b"dim M=4\n")
     monkeypatch.chdir(tmp_path)
@@ -91,7 +95,10 @@ def test_a_command_of_a_file_rule_finds_its_example_and_not_the_mended_one(code,
     assert "error" not in capsys.readouterr().out
     if code == "CD001":  # the defect that its comment speaks of
         monkeypatch.setattr(pipeline, "check_report", lambda report: 1 // 0)
-    assert main(shlex.split(RULES[code].fails, comments=True)[1:]) == (1 if code in FOUND_WANTING else 2)
+    if code == "CD031":  # settings are those of the current folder
+        monkeypatch.chdir("bad")
+    found = 0 if RULES[code].severity is Severity.WARNING else 1 if code in FOUND_WANTING else 2
+    assert main(shlex.split(RULES[code].fails, comments=True)[1:]) == found
     assert f"{code}[{RULES[code].name}]" in capsys.readouterr().out
 
 
@@ -106,6 +113,13 @@ def test_near_rules_are_suggested():
     assert near_rules("cd10") == ["CD101", "CD102", "CD103"] and near_rules("CD1011") == ["CD101"]
     assert near_rules("wrong-seperator")[0] == "wrong-separator"
     assert near_rules("zzzzzzzz") == []
+
+
+def test_rules_are_searched_by_words_of_their_texts(capsys):
+    assert main(["explain", "--search", "double quotes"]) == 0
+    assert capsys.readouterr().out == "CD115  error    single-quoted-string\n"
+    assert main(["explain", "--search", "cd11 unit"]) == 0 and "CD112" in capsys.readouterr().out
+    assert main(["explain", "--search", "zebra"]) == 2 and "zebra" in capsys.readouterr().err
 
 
 def test_a_description_holds_the_text_and_both_examples():
