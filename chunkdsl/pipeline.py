@@ -103,7 +103,12 @@ def plan(path: str, world: int | None = None, rank: int = 0, dims: Mapping[str, 
     if not 0 <= rank < world:
         report.add(no_such_rank(rank, world))
     if not report.failed:
+        from chunkdsl.check.routes import explain_breach
+        from chunkdsl.check.worlds import route_breaches
         from chunkdsl.plan.summary import expected_tasks
+
+        report.extend(explain_breach(b, report.source) for op in made.ops for b in route_breaches(op, world))
+    if not report.failed:
 
         for op in made.ops:
             if (tasks := expected_tasks(op, world, sizes)) > LARGEST_PLAN:

@@ -309,6 +309,11 @@ def op(params, value):
 
 USER_PLAN = "plan r(t) : all_gather over tp {\n    for i in range(1, tp) { send t[rank] to (rank + i) mod tp }\n}\n"
 
+TO_OWNERS = USER_PLAN.replace("all_gather", "reduce_scatter").replace("t[rank]", "t[(rank + i) mod tp]")
+TO_OWNERS = TO_OWNERS.replace("mod tp }", "mod tp adding }")
+PAIRS = "plan r(t) : all_reduce over tp {\n    for k in range(log2(tp)) {\n        for s in range(tp) {"
+PAIRS += " send t[s] to xor(rank, pow2(k)) adding }\n    }\n}\n"
+
 NOT_BUILT = {
     "`mesh": [HEAD.replace("mesh tp[4] over nvlink", "mesh node[2] over rdma, tp[8] over nvlink")],
     "the layouts": [f"{HEAD}tensor z : bf16[M @ {p}, K]\n" for p in ("zigzag(tp)", "cyclic(tp, 128)", "ragged(tp)")],
@@ -322,7 +327,8 @@ NOT_BUILT = {
         f"`{name}`": [op("x, v", f"{name}(x)")]
         for name in "all_to_all attention softmax rms_norm scaled_matmul dispatch grouped_matmul combine".split()
     },
-    "`route` = a": [op("x, v", "all_gather(x) @ v with { route = r }") + USER_PLAN],
+    "a plan as": [COLLECTIVE["two_shot"] % "route = r" + PAIRS, COLLECTIVE["reduce_scatter"] % "route = r" + TO_OWNERS],
+    "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
     "`kernel`": [HEAD + 'kernel g(A) -> C = "a.py" : k {\n    A = a : [m, k]\n    C = c : [m, k]\n    grid = m\n}\n'],
     "`gradient`": [op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n"],
     "`route = hierarchical": [COLLECTIVE["all_gather"] % "route = hierarchical(ring, direct)"],

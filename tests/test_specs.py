@@ -17,6 +17,7 @@ from chunkdsl.source import Source
 SPECS = sorted((Path(__file__).parent.parent / "specs").glob("*.chunk"))
 ALWAYS = (1, 2, 4, 8)  # every shipped spec runs fused on these
 NAMES = [p.stem for p in SPECS]
+NOT_SERVED = {"plan_recursive_doubling": {3, 5, 6, 7}, "plan_two_tier": {5, 6, 7}}  # their plans are not for these
 
 
 def read(name):
@@ -53,7 +54,7 @@ def test_every_declaration_and_every_choice_is_explained(name):
         if re.match(r"(mesh|dim|tensor) ", line):
             assert "#" in line, f"{name}: {line}"
     explained = comments(name)
-    for key, value in re.findall(r"(\w+) = ([\w ()]+?)\s*[,}]", code(name)):
+    for key, value in re.findall(r"(?<!let )\b(\w+) = ([\w ()]+?)\s*[,}]", code(name)):
         assert re.search(rf"\b{key} = ", explained), f"{name}: nothing explains {key}"
         assert re.search(rf"\b{re.escape(value)}", explained), f"{name}: nothing explains {key} = {value}"
     for what in (r"\bh[oe]ld", r"\btravel", r"\boverlap|\bwhile\b"):  # who holds what, what travels, beside what
@@ -63,7 +64,8 @@ def test_every_declaration_and_every_choice_is_explained(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_proven_for_one_to_eight_ranks(name):
     verdicts = prove_worlds(checked(name).schedule, list(range(1, 9)))
-    assert [v.refutations for v in verdicts if v.refutations] == []
+    assert {v.world for v in verdicts if v.refutations} == NOT_SERVED.get(name, set())
+    assert {r.code for v in verdicts for r in v.refutations} <= {"CD271"}
     assert {v.world for v in verdicts if v.proven} >= set(ALWAYS)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chunkdsl.check.plans import line_span, to_diagnostic
+from chunkdsl.check.plans import line_span
+from chunkdsl.check.routes import explain_breach
 from chunkdsl.check.targets import world_size_not_served
 from chunkdsl.diagnostics import Diagnostic, Severity
 from chunkdsl.source import Source
@@ -36,7 +37,7 @@ def explain_verdicts(
         if index < 0:
             diagnostic = world_size_not_served(op, worlds, first.note, line_span(source, lines[op]))
         else:
-            diagnostic = to_diagnostic(first.refutations[index], source)
+            diagnostic = explain_breach(first.refutations[index], source)
             diagnostic = replace(diagnostic, message=f"{diagnostic.message} ({op} on {ranks(worlds)})")
         yield diagnostic if is_wanted else replace(diagnostic, severity=Severity.NOTE)
 

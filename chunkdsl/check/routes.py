@@ -1,4 +1,4 @@
-"""CD27 and CD32: what plans ask of routes, and what the proof of a route against its contract finds.
+"""CD27, CD32 and CD61: what plans ask of routes, and what the proof of a route against its contract finds.
 
 A route depends on the world size. What is wrong with it for the size that the mesh declares, or that `--world` names,
 is an error; for other sizes it is a note, and the module refuses them.
@@ -95,6 +95,59 @@ def too_long(breach: Breach, source: Source) -> Finding:
         plan p(t) : all_gather over tp { for i in range(tp) { if i != rank { send t[rank] to i } } }
     """
     return _finding(breach, source, "let the loop run over the steps that there are")
+
+
+@rule("CD611", "plan-does-not-fit")
+def does_not_fit(name: str, has: str, wanted: str, span: Span, declared: Span | None) -> Finding:
+    """A collective takes a plan of its own contract and axis as its route.
+
+    Fails:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M, 512 @ tp]
+        tensor w : bf16[512 @ tp, 512]
+        plan p(t) : all_gather over tp { for i in range(1, tp) { send t[rank] to (rank + i) mod tp } }
+        op f(x, w) -> y { y = reduce_scatter(x @ w, M) with { route = p } }
+
+    Mended:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M @ tp, 512]
+        tensor w : bf16[512, 512 @ tp]
+        plan p(t) : all_gather over tp { for i in range(1, tp) { send t[rank] to (rank + i) mod tp } }
+        op f(x, w) -> y { y = all_gather(x) @ w with { route = p } }
+    """
+    labels = (Label(declared, "the plan"),) if declared else ()
+    return Finding(f"plan {name} is for {has}, this is {wanted}", span, wanted, labels, help="write another plan")
+
+
+@rule("CD612", "parts-are-not-chunks")
+def parts_not_chunks(breach: Breach, source: Source) -> Finding:
+    """A plan that moves parts of shards needs a number of chunks in each shard that the parts divide.
+
+    `part i of n` is then chunks i * k to (i + 1) * k - 1 of n * k. Write `chunk = n per shard`, or leave it out.
+
+    Fails:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M @ tp, 512]
+        tensor w : bf16[512, 512 @ tp]
+        plan p(t) : all_gather over tp {
+            for i in range(1, tp) { for h in range(2) { send t[rank] part h of 2 to (rank + i) mod tp } }
+        }
+        op f(x, w) -> y { y = all_gather(x) @ w with { route = p, chunk = 128 along M } }
+
+    Mended:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M @ tp, 512]
+        tensor w : bf16[512, 512 @ tp]
+        plan p(t) : all_gather over tp {
+            for i in range(1, tp) { for h in range(2) { send t[rank] part h of 2 to (rank + i) mod tp } }
+        }
+        op f(x, w) -> y { y = all_gather(x) @ w with { route = p, chunk = 4 per shard } }
+    """
+    return _finding(breach, source, "write `chunk = n per shard` where the plan is used")
 
 
 @rule("CD321", "shard-not-there")
@@ -201,5 +254,5 @@ def race(breach: Breach, source: Source) -> Finding:
 
 
 BY_CODE: dict[str, Callable[[Breach, Source], Diagnostic]] = {
-    f.code: f for f in (out_of_range, to_itself, too_long, absent, again, not_kept, twice, race)
+    f.code: f for f in (out_of_range, to_itself, too_long, parts_not_chunks, absent, again, not_kept, twice, race)
 }

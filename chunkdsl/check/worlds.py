@@ -25,6 +25,7 @@ from chunkdsl.check.prove import Refutation, prove
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRange, shard_rows
 from chunkdsl.plan.schedule import OpSchedule, Schedule
+from chunkdsl.plan.trace_breaches import Breach
 from chunkdsl.plan.unroll import unroll
 
 CHUNKS = 3  # a shard with more chunks adds no new kind of edge: every chunk's waits and signals are its own
@@ -55,13 +56,31 @@ def prove_op(schedule: Schedule, op: OpSchedule, world: int) -> Verdict:
     note = misfit(op, world)
     if note:  # no module runs this size, so there is nothing to prove
         return Verdict(op.name, world, (), note)
-    found: list[Refutation] = []
+    found = route_breaches(op, world)
+    if found:  # the route breaks its contract; the plan that follows from it has nothing more to say
+        return Verdict(op.name, world, tuple(found))
     for calls in call_sequences(schedule, op, world):
         # One resident program is the hardest case: progress with some number implies it with every larger one.
         found = prove(unroll(schedule, op, world, calls), programs=1)
         if found:
             break
     return Verdict(op.name, world, tuple(found))
+
+
+def route_breaches(op: OpSchedule, world: int) -> list[Refutation]:
+    """Why the routes that plans give an op do not serve a world size."""
+    found: dict[str, list[Breach]] = {}
+    for n in op.launches:
+        for m in n.moves:
+            if m.routing is not None:
+                breaches = list(m.routing.breaches(world))
+                uneven = None if breaches else m.routing.uneven(n.chunk if m.kind == "gather" else n.out_chunk, world)
+                found[m.routing.name] = breaches + ([uneven] if uneven else [])
+    return [
+        Refutation(b.code, b.message, b.counterexample, b.line, b.label, b.other_line, b.other_label, span=b.span)
+        for breaches in found.values()
+        for b in breaches
+    ]
 
 
 def call_sequences(schedule: Schedule, op: OpSchedule, world: int) -> Iterator[list[dict[str, int]]]:

@@ -117,6 +117,10 @@ class Choices:
             why = "a ring forwards" if route == "ring" else "only stores carry a descriptor to a peer"
             return self._refuse_transport(kind, f"route = {route}, via = {via}, side = {side}", why, "side")
 
+    def refuse_transport(self, transport: str, why: str, key: str) -> None:
+        """The same for a collective whose route is a plan."""
+        self._refuse_transport(self.value.kind, transport, why, key)
+
     def _refuse_transport(self, kind: str, transport: str, why: str, key: str = "via") -> None:
         legal = "see the table of legal transports in the language reference"
         self.refuse(transport_not_legal(kind, transport, why, legal, self.span(key)))

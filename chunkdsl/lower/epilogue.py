@@ -24,7 +24,7 @@ class Epilogue(Facts):
     def _walk(self, settled, scatter) -> Walk:
         if settled:
             info = settled[2]
-            if info["order"] == "arrival":
+            if info["order"] == "arrival" and info["route"] is not None:
                 return GATHER_ARRIVAL[info["route"], info["side"]]
         elif scatter:
             info = scatter[0]
@@ -32,7 +32,7 @@ class Epilogue(Facts):
                 return SCATTER_ORDER[info["route"]]
         else:
             return Walk.UP
-        return LOCAL_FIRST if info["order"] == "local_first" else GIVEN
+        return GIVEN if info["order"] == "given" else LOCAL_FIRST
 
     def _tiling(self, products: list[Value], value: Value) -> Tiling:
         if not products:

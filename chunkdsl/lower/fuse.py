@@ -157,6 +157,8 @@ class OpBuilder(Transports):
             name, value, space, walk, chunk, arrived, tiling, a, tuple(b_operands), depth, None,
             operands, steps, result, destination, scatter[1] if scatter else None, tuple(moves), staging,
         )  # fmt: skip
+        if settled and settled[2].get("routing") and settled[2]["order"] == "arrival":
+            self.launches[-1] = replace(self.launches[-1], visits=settled[2]["routing"])
 
     def _launch(
         self, name, value, space, walk, chunk, arrived, tiling, a, products, depth, sums,

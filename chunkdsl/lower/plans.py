@@ -70,6 +70,7 @@ def declare_plan(
     routing = Routing(
         item.name.text, item.contract.text, tuple(name for name, _ in sizes), source.line_of(item.span.start), make,
         form=form, why_not=why, fetches=reader.fetches,
+        **next((dict(zip(STEP_KEYS, m, strict=True)) for m in reader.manners.values()), {}),
     )  # fmt: skip
     world = sizes[0][1] * inner
     for breach in routing.breaches(world):
@@ -88,12 +89,14 @@ class _Reader:
         )
         self._functions = Nearest(FUNCTIONS)
         self._good = True
+        self._transfers: list[nodes.Transfer] = []
         self.fetches = False
         self.manners: dict[int, tuple[str | None, object]] = {}
 
     def read(self) -> bool:
         """Whether all is well; what is not was reported."""
         self._block(self._item.body)
+        self._check_manners()
         return self._good
 
     def _fail(self, diagnostic) -> None:
@@ -133,6 +136,7 @@ class _Reader:
         self._known[name.text] = name.span
 
     def _transfer(self, t: nodes.Transfer) -> None:
+        self._transfers.append(t)
         self.fetches = self.fetches or t.action == "fetch"
         for region in (t.region, t.into):
             if region is None:
@@ -166,7 +170,12 @@ class _Reader:
                 self._fail(policy_rules.policy_key_fits_nothing(key, setting.span, needs, "a step", labels))
         found = [settings[key].value if key in settings else None for key in STEP_KEYS]
         self.manners[t.span.start] = tuple(found)
-        if len(set(self.manners.values())) > 1:
+
+    def _check_manners(self) -> None:
+        """All steps, with or without `with`, travel alike."""
+        found = {self.manners.get(t.span.start, (None, None)) for t in self._transfers}
+        if len(found) > 1:
+            t = next(t for t in self._transfers if t.policy is not None)
             instead = "give all steps the same, or write it where the plan is used"
             self._fail(not_built_yet("a plan whose steps travel in different ways", t.policy.span, instead))
 

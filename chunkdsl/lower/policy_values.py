@@ -80,7 +80,7 @@ class Reader:
             return word
         if key == "route" and word is not None and not value.args:
             if self._names.kind_of(word) == "plan":
-                return self._later(key, value, "plans are proven, and not yet emitted")
+                return word
             if word in self._names.lost:
                 return None
             near = self._plans.of(word)

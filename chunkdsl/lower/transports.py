@@ -11,6 +11,7 @@ from chunkdsl.ir.types import SymSize, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
 from chunkdsl.lower.epilogue import Epilogue
 from chunkdsl.lower.facts import Refused
+from chunkdsl.lower.routed import chunk_of, routing_of, settle_gather
 from chunkdsl.plan.limits import FLAG_WORDS, MULTIPROCESSORS
 from chunkdsl.plan.routes import GATHER_PEERS, SCATTER_ORDER, Walk
 from chunkdsl.plan.schedule import Buffer, Destination, Flags, Instruction, Moves, Operand, Staging, Sum
@@ -36,9 +37,17 @@ class Transports(Epilogue):
         name = self._fresh(name, "", "_arrived", "_ready", "_pieces")
         dtype, cols, rows = self._dtype(value), self._cols(value), self._rows(value)
         settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices)
-        info = settle.gather()
         row_bytes = self._high(cols) * value.type.dtype.bytes
-        info["chunk"] = settle.chunk_rows(row_bytes)
+        routing = routing_of(value, self.program, settle)
+        if not settle.ok:
+            raise Refused
+        if routing is None:
+            info = settle.gather()
+            info["chunk"] = settle.chunk_rows(row_bytes)
+        else:
+            shard = -(-evaluate(rows, self.highs) // self.world)
+            info = settle_gather(settle, routing)
+            info["chunk"] = chunk_of(settle, routing, row_bytes, shard, self.world)
         copies = settle.buffers(row_bytes * evaluate(rows, self.highs), info["via"] == "copy_engine")
         self._settled(settle, info)
         self._aligned(value, value.span)
@@ -47,20 +56,21 @@ class Transports(Epilogue):
             self._refuse(what, "fix the length, or write via = ldst", value.span)
         self.slots.append(copies)
         self._words(info["chunk"], rows, f"all_gather({source})", value)
-        pull = info["side"] == "pull"
+        pull = routing.fetches if routing else info["side"] == "pull"
         self.buffers.append(Buffer(name, "symmetric", dtype, "world", rows, cols))
         self.flags.append(Flags(f"{name}_arrived", "symmetric", "chunk", rows, info["chunk"]))
         if pull:
             self.flags.append(Flags(f"{name}_ready", "symmetric", "rank", rows))
         if info["via"] != "copy_engine":
-            self.counters.append(Flags(f"{name}_pieces", "local", "chunk", rows, info["chunk"]))
+            per = "pair" if routing else "chunk"
+            self.counters.append(Flags(f"{name}_pieces", "local", per, rows, info["chunk"]))
         line = self._line(value.span)
         moves = Moves(
             name=f"{name}_move",
             kind="gather",
             via=info["via"],
             side=info["side"],
-            walk=GATHER_PEERS[info["route"]],
+            walk=None if routing else GATHER_PEERS[info["route"]],
             programs=info["place"].programs if info["place"] else 0,
             source=name,
             buffer=name,
@@ -70,6 +80,7 @@ class Transports(Epilogue):
             ready=f"{name}_ready" if pull else None,
             counters=f"{name}_pieces",
             line=line,
+            routing=routing,
         )
         staging = Staging(
             f"{name}_stage", source, name, dtype, cols, rows, moves.ready, pull and info["via"] == "copy_engine", line
@@ -89,6 +100,9 @@ class Transports(Epilogue):
         algorithm = None
         if not scatter:
             algorithm = settle.pick("algorithm", "two_shot", "each byte travels twice, not W times")
+        routing_of(reduction, self.program, settle)
+        if not settle.ok:
+            raise Refused
         info = settle.reduce(algorithm)
         wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
         one_shot = algorithm == "one_shot"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule, Schedule
+from chunkdsl.plan.tables import route_tables
 
 STATE_WORDS = 16
 TICKET_WORDS = 8
@@ -55,6 +56,7 @@ def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, 
         Memory(f"{op.name}_state", "symmetric", "flags", "i32", 1, STATE_WORDS),
         *([Memory(f"{op.name}_closed", "symmetric", "flags", "i32", 1, world)] if op.closing else ()),
         *(Memory(f"{n.name}_tickets", "local", "scratch", "i32", 1, TICKET_WORDS) for n in op.launches),
+        *(Memory(t.name, "local", "scratch", "i32", 1, t.words(world)) for t in route_tables(op)),
         Memory(f"{op.name}_opening", "local", "scratch", "i32", 1, TICKET_WORDS),
         Memory(f"{op.name}_nothing", "local", "scratch", "f32", 256, 256),
     )
@@ -81,4 +83,4 @@ def _words(f: Flags, use: str, world: int, bounds: Mapping[str, int]) -> Memory:
     cap = max(1, rows if f.whole else -(-rows // world))
     per = f.chunk.count if isinstance(f.chunk, ChunkCount) else -(-cap // f.chunk.count)
     kind = f.kind if use == "flags" else "local"
-    return Memory(f.name, kind, use, "i32", 1, world * per)
+    return Memory(f.name, kind, use, "i32", 1, world * per * (world if f.per == "pair" else 1))

@@ -16,10 +16,15 @@ consumer therefore needs no route arithmetic, and the producer of a region is fo
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, SymSize
 from chunkdsl.plan.routes import Walk
 from chunkdsl.record import record
+
+if TYPE_CHECKING:
+    from chunkdsl.plan.routing import Routing
 
 
 @record
@@ -58,7 +63,8 @@ class Buffer:
 
 @record
 class Flags:
-    """Epoch words, `per` "chunk": one for each (rank or shard, chunk), or "rank": one for each rank.
+    """Epoch words, `per` "chunk": one for each (rank or shard, chunk), "rank": one for each rank, or "pair" (counters):
+    one for each (rank, rank or shard, chunk).
     kind `symmetric` (peers write it) or `local` (this rank's programs write it)."""
 
     name: str
@@ -143,7 +149,8 @@ class Moves:
     """Chunks carried by programs of the launch (or by a copy lane: via copy_engine).
 
     kind gather: own shard -> peers' `buffer`. kind scatter: partials for a shard -> its owner's stage.
-    route walk of peers (None: ring). place own_sms (programs > 0) or co_located (0).
+    route walk of peers (None: ring, or the `routing` of a plan, which also says who sends and who fetches).
+    place own_sms (programs > 0) or co_located (0).
     """
 
     name: str
@@ -162,10 +169,11 @@ class Moves:
     counters: str | None = None
     wire: str = ""
     line: int = 0
+    routing: Routing | None = None
 
     @property
     def ring(self) -> bool:
-        return self.walk is None
+        return self.walk is None and self.routing is None
 
 
 @record
@@ -196,7 +204,8 @@ class Tiling:
 
 @record
 class Launch:
-    """`space`: all (W shards in `walk` order), own (this rank's shard), whole (the row dim as one shard)."""
+    """`space`: all (W shards in `walk` order, or as the routing `visits` brings them), own (this rank's shard), whole
+    (the row dim as one shard)."""
 
     name: str
     line: int
@@ -219,6 +228,7 @@ class Launch:
     out_chunk: ChunkSize | None  # chunks that the destination signals
     moves: tuple[Moves, ...]
     staging: Staging | None = None
+    visits: Routing | None = None
 
 
 @record

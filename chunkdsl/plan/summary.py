@@ -13,6 +13,7 @@ from chunkdsl.plan.geometry import Geometry, local_size
 from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for, tile_columns
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import Launch, Moves, OpSchedule, Schedule
+from chunkdsl.plan.unroll_moves import steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,8 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world)
         chunks = max([g.chunks(c) for c in (n.chunk, n.out_chunk) if c is not None], default=1)
         runs = min(chunks, -(-g.shard // n.tiling.bm))
-        count += world * ((world if n.space == "all" else 1) * runs + (world - 1) * chunks * len(n.moves))
+        count += world * ((world if n.space == "all" else 1) * runs)
+        count += sum(steps_of(m, rank, world) * chunks for m in n.moves for rank in range(world))
     return count
 
 
@@ -211,7 +213,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         n.line,
         n.text,
         n.space,
-        n.walk.value.removeprefix("walk_") if n.space == "all" else "",
+        _order(n) if n.space == "all" else "",
         f"{t.bm}x{t.bn}x{t.bk}" if n.products else f"{t.bm}x{t.bn}",
         t.warps,
         grid,
@@ -222,6 +224,10 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         tuple((target, _stages(n, target)) for target in MULTIPROCESSORS),
         n.chunk_flags or "",
     )
+
+
+def _order(n: Launch) -> str:
+    return n.walk.value.removeprefix("walk_") if n.visits is None else "arrival"
 
 
 def _stages(n: Launch, target: str) -> int:

@@ -5,6 +5,7 @@ with this plan by the simulator's conformance check.
 
     unroll.py            the order of a call: launches and their lanes, joins, closing barrier, results
     unroll_moves.py      staging, gathers and scatters between ranks
+    unroll_hops.py       the same along the route of a plan
     unroll_tiles.py      tiles: chunks that they wait for and signal
     unroll_accesses.py   tiles: regions that they read and write
     unroll_frame.py      what the tasks of one launch in one call share
@@ -23,7 +24,7 @@ from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
 from chunkdsl.plan.unroll_book import Book
 from chunkdsl.plan.unroll_contents import Contents
 from chunkdsl.plan.unroll_frame import Frame
-from chunkdsl.plan.unroll_moves import add_copies, add_move, add_staging
+from chunkdsl.plan.unroll_moves import add_copies, add_move, add_staging, steps_of
 from chunkdsl.plan.unroll_tiles import add_tiles
 
 Dims = Mapping[str, int]
@@ -71,7 +72,7 @@ def _add_launch(f: Frame) -> None:
             if m.via == "copy_engine":
                 add_copies(f, m, rank, begin)
         for m in carried:
-            for step in range(world - 1):
+            for step in range(steps_of(m, rank, world)):
                 made += add_move(f, m, rank, step, m.name, begin)
         for step in range(world if n.space == "all" else 1):
             if mixed and mixed.kind == "gather" and step < world - 1:

@@ -10,6 +10,7 @@ from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Moves
 from chunkdsl.plan.unroll_frame import Frame
+from chunkdsl.plan.unroll_hops import add_hop, pieces
 
 
 def add_staging(f: Frame, rank: int) -> None:
@@ -37,8 +38,15 @@ def add_copies(f: Frame, m: Moves, rank: int, begin: int) -> None:
     f.book.joins.setdefault(rank, []).extend(made[-1:])
 
 
+def steps_of(m: Moves, rank: int, world: int) -> int:
+    """How many transfers of a shard, or of a part of one, a rank issues."""
+    return world - 1 if m.routing is None else len(m.routing.flows(rank, world))
+
+
 def add_move(f: Frame, m: Moves, rank: int, step: int, lane: str, begin: int) -> list[int]:
     """The chunks of one step of a rank's moves."""
+    if m.routing is not None:
+        return add_hop(f, m, rank, step, lane, begin)
     peer = (rank + 1) % f.world if m.ring else m.walk.at(rank, step, f.world)
     return (_gather if m.kind == "gather" else _scatter)(f, m, rank, step, peer, lane, begin)
 
@@ -93,8 +101,3 @@ def _scatter(f: Frame, m: Moves, rank: int, step: int, peer: int, lane: str, beg
             f.book.task(rank, lane, f.call, "move", m.line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
         )
     return made
-
-
-def pieces(f: Frame, m: Moves, chunk_rows: int) -> int:
-    """Programs' worth of work in a chunk: a copy engine takes it whole."""
-    return 1 if m.via == "copy_engine" else -(-min(chunk_rows, f.geometry.shard) // f.launch.tiling.piece_rows)

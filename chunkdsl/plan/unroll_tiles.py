@@ -30,6 +30,8 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[int
 
 def visited(n: Launch, rank: int, step: int, world: int) -> int:
     """The shard whose tiles come at this step."""
+    if n.space == "all" and n.visits is not None:
+        return n.visits.arrivals(world)[rank][step]
     return n.walk.at(rank, step, world) if n.space == "all" else rank if n.space == "own" else 0
 
 
@@ -46,6 +48,9 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
         return [(owner, c, owner) for c in awaited]
     if owner == rank:  # staged before the launch
         return []
+    if (route := f.gather.routing) is not None:
+        parts = [(c, route.part_of(n.chunk, c, f.world)) for c in awaited]
+        return [(owner, c, route.issuer(rank, owner, part, f.world)) for c, part in parts]
     giver = rank if f.gather.side == "pull" else left if f.gather.ring else owner
     return [(owner, c, giver) for c in awaited]
 

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
+from chunkdsl.plan.tables import RouteTable
 from chunkdsl.render.view import chunk_cap_text, chunk_text, dim_text, extent_cap_text, extent_text
 from chunkdsl.resources import folder
 
@@ -78,6 +79,20 @@ def flops_text(launch: Launch) -> str:
     )
 
 
+def route_rows(table: RouteTable, world: int) -> str:
+    """(parts, rows of each rank) of a table at one world size, a line for each rank where they do not fit one."""
+    ranks = [f"({''.join(f'{_row(r)}, ' for r in rows).strip()})" for rows in table.rows(world)]
+    text = f"({table.routing.parts(world)}, ({' '.join(f'{r},' for r in ranks)}))"
+    if len(text) <= 96:
+        return text
+    lines = "\n".join(f"                {line}" for r in ranks for line in wrap(f"{r},", 100))
+    return f"({table.routing.parts(world)}, (\n{lines}\n            ))"
+
+
+def _row(row: tuple[int, ...]) -> str:
+    return str(row[0]) if len(row) == 1 else f"({', '.join(map(str, row))})"
+
+
 def plain_value(launch: Launch) -> str:
     dtype = TORCH[launch.destination.dtype]
     return f"narrow({launch.value}, {dtype})"
@@ -109,6 +124,7 @@ def environment() -> Environment:
         "host_walk": WALKS.__getitem__,
         "plain_value": plain_value,
         "ranges": ranges_text,
+        "route_rows": route_rows,
         "wrapped": lambda text, indent: f"\n{' ' * indent}".join(wrap(text, 116 - indent)),
         "dedent": lambda text: "\n".join(line.removeprefix("    ") for line in text.split("\n")),
     }

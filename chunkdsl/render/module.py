@@ -10,6 +10,7 @@ import chunkdsl
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
+from chunkdsl.plan.tables import route_tables
 from chunkdsl.render.environment import TORCH, environment, plain_step
 from chunkdsl.render.inline import needed_helpers
 from chunkdsl.render.view import LaunchView, memory_entries
@@ -20,7 +21,7 @@ BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 def render_module(schedule: Schedule, proven: tuple[int, ...], command: str = "") -> str:
     """Text of the module. `proven`: the world sizes that its proofs cover."""
     title = class_name(schedule.path)
-    ops = [render_op(op, schedule) for op in schedule.ops]
+    ops = [render_op(op, schedule, proven) for op in schedule.ops]
     always = ("Instance", "register_operators")
     body = "\n\n".join([*(k for op in ops for k in op.kernels), *(op.text for op in ops), *always])
     helpers = needed_helpers(body)
@@ -90,7 +91,7 @@ def itemsize(launch: Launch) -> int:
     return 4 if launch.a and launch.a.dtype == "f32" else 2
 
 
-def render_op(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
+def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> SimpleNamespace:
     """Kernels and wrapper class of one op, as text."""
     env = environment().overlay()
     sites = {f.name: i for i, f in enumerate(op.flags)}
@@ -122,6 +123,8 @@ def render_op(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
     inputs = ", ".join(f"{p.name}_" for p in op.parameters)
     context = dict(
         op=op,
+        proven=proven,
+        tables=list(route_tables(op)),
         views=views,
         ranges=schedule.ranges,
         sites=site_texts,

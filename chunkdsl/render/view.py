@@ -5,11 +5,12 @@ An argument has a name in the kernel and two expressions in the wrapper: one for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.schedule import Buffer, Extent, Flags, Launch, Moves, OpSchedule
+from chunkdsl.plan.tables import hops_name, order_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,38 @@ class LaunchView:
             "broadcast": "on every rank",
         }[self.launch.destination.kind]
 
+    @property
+    def owner(self) -> str:
+        """The shard whose tiles come at `step`."""
+        n = self.launch
+        if n.visits is None:
+            return f"{n.walk.value}(rank, step, W)"
+        if n.visits.form is not None:
+            return f"tl.where(step == 0, rank, {n.visits.form.arriving.text('(step - 1)')})"
+        return f"tl.load({self.order} + step)"
+
+    @property
+    def order(self) -> str:
+        """Table of the order in which shards arrive."""
+        return order_name(next(m.name for n in self.op.launches for m in n.moves if m.routing is self.launch.visits))
+
+    def way(self, moves: Moves) -> str:
+        """Which end of its transfers a rank is: sends, fetches or mixed."""
+        if moves.routing.form is not None:
+            return "fetches" if moves.routing.form.fetch else "sends"
+        return "mixed" if moves.routing.fetches else "sends"
+
+    def steps(self, moves: Moves) -> str:
+        """How many transfers of a shard, or of a part of one, a rank issues."""
+        return "(W - 1)" if moves.routing is None else f"{moves.name}_count"
+
+    def chunks(self, moves: Moves) -> str:
+        """Chunks of one of them."""
+        return f"tl.cdiv(shard, {moves.name}_chunk)" if moves.routing is None else f"{moves.name}_chunks"
+
     def describe(self, moves: Moves) -> str:
+        if moves.routing is not None:
+            return f"plan {moves.routing.name}, via {moves.via}"
         what = "own shard" if moves.kind == "gather" else "partial sums"
         how = "ring to the right neighbour" if moves.ring else f"{moves.side} by {moves.walk.value}"
         return f"{what}, {how}, via {moves.via}"
@@ -114,6 +146,8 @@ class LaunchView:
             flags = self.flags[n.chunk_flags]
             yield Argument(n.chunk_flags, f"self._{flags.name}.local", "None")
             yield from self._chunk("chunk", n.chunk)
+        if n.visits is not None and n.visits.form is None:
+            yield Argument(self.order, f"self._{self.order}", f"self._{self.order}")
         yield from self._destination()
         for m in self.moves:
             yield from self._moves(m)
@@ -178,6 +212,9 @@ class LaunchView:
         yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
         yield Argument(f"{x}_cap", "W * stride_cap", "W * stride_cap", True)
         yield Argument(f"{x}_table", f"self._{m.buffer}.table", "None")
+        if m.routing is not None:
+            yield from self._hops(m, chunk)
+            return
         yield Argument(f"{x}_buffer", local, "None")
         if m.side == "push":
             yield Argument(f"{x}_source", local if m.kind == "gather" else f"self._{m.source}", "None")
@@ -188,6 +225,20 @@ class LaunchView:
             yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")
         if m.done:
             yield Argument(f"{x}_done", f"self._{m.done}", "None")
+        yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
+
+    def _hops(self, m: Moves, chunk):
+        x, table = m.name, hops_name(m.name)
+        count, parts = "W - 1", "1"
+        if m.routing.form is None:
+            count, parts = f"self._{table}_count", f"self._{table}_parts"
+            yield Argument(table, f"self._{table}", "None")
+        chunks = f"{chunk.count} // {parts}" if isinstance(chunk, ChunkCount) else f"cdiv(shard, {chunk_text(chunk)})"
+        yield Argument(f"{x}_count", count, "0", True)
+        yield Argument(f"{x}_chunks", chunks, "1", True)
+        yield Argument(f"{x}_arrived_peers", f"self._{m.arrived}.table", "None")
+        if m.ready:
+            yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")
         yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
 
     def _chunk(self, name: str, chunk):
@@ -227,6 +278,8 @@ def words_text(flags: Flags) -> str:
     """Words of a flag buffer at the bounds."""
     if flags.per == "rank":
         return "W"
+    if flags.per == "pair":
+        return f"W * {words_text(replace(flags, per='chunk'))}"
     if isinstance(flags.chunk, ChunkCount):
         return f"W * {flags.chunk.count}"
     ranks = "1" if flags.whole else "W"

@@ -19,6 +19,7 @@ ORDERS = {
     "up_own": "next ranks, own last",
     "down_own": "previous ranks, own last",
     "ascending_own": "0, 1, ..., own last",
+    "arrival": "as the plan brings them",
     "": "",
 }
 

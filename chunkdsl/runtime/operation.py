@@ -54,7 +54,7 @@ class Operation(Arguments):
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
     MATRICES, GATHERED, STAGE_BLOCK, INOUT = (), {}, (32, 256), ()
     SLOTS, CLOSING, PAD, GATE, FALLBACK = 1, False, 1, ("", 0), "nccl"
-    HOST_WORD, LANES = False, ()
+    HOST_WORD, LANES, TABLES = False, (), {}
     closed_because = ""
 
     def __init__(self, module):
@@ -78,6 +78,18 @@ class Operation(Arguments):
                 m.open_lane(lane)
             for label, kind, shape, dtype in self.memory(module.bounds, self.world):
                 setattr(self, f"_{label}", (m.symmetric if kind == "symmetric" else m.zeros)(label, shape, dtype))
+            for label, tables in self.TABLES.items():
+                self._upload(label, *tables[self.world])
+
+    def _upload(self, label, parts, ranks):
+        """This rank's rows of a route, in device memory; every rank allocates what the longest needs."""
+        flat = [[n for row in rows for n in (row if isinstance(row, tuple) else (row,))] for rows in ranks]
+        table = self.machine.zeros(label, (max(1, *map(len, flat)),), torch.int32)
+        mine = flat[self.rank]
+        table[: len(mine)].copy_(torch.tensor(mine, dtype=torch.int32))
+        setattr(self, f"_{label}", table)
+        setattr(self, f"_{label}_count", len(ranks[self.rank]))
+        setattr(self, f"_{label}_parts", parts)
 
     @classmethod
     def symmetric_bytes(cls, dims, world):

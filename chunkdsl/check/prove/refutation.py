@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from chunkdsl.check import plans
 from chunkdsl.check.registry import RULES
+from chunkdsl.source import Span
 
 KINDS = {
     plans.malformed_plan.code: "structure",
@@ -34,7 +35,7 @@ KINDS = {
 class Refutation:
     """Why a plan is wrong. `line`: spec line of the task that fails, `other_line`: that of the other end (0: none).
 
-    kind: coverage, double-count, race, reuse, deadlock, residency, structure. `message` is one line,
+    kind: coverage, double-count, race, reuse, deadlock, residency, structure, route. `message` is one line,
     `counterexample` several; `more` says how many others of the same form there are.
     """
 
@@ -46,10 +47,11 @@ class Refutation:
     other_line: int = 0
     other_label: str = ""
     more: int = 0
+    span: Span | None = None  # the exact place, where it is known
 
     @property
     def kind(self) -> str:
-        return KINDS[self.code]
+        return KINDS.get(self.code, "route")
 
     @property
     def name(self) -> str:

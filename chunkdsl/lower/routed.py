@@ -1,0 +1,70 @@
+"""A collective whose route is a plan: which plan that is, and what its policy may still say. Chooses like `choices`."""
+
+from __future__ import annotations
+
+from chunkdsl.check import routes
+from chunkdsl.check.unbuilt import not_built_yet
+from chunkdsl.ir.graph import Program, Value
+from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place
+from chunkdsl.lower.choices import MIB, Choices
+from chunkdsl.plan.routing import Routing
+from chunkdsl.plan.schedule import Choice
+
+BUILT_ROUTES = ("direct", "swizzle", "ring")
+CARRIED = ("all_gather",)  # collectives that travel along a plan
+
+
+def routing_of(value: Value, program: Program, settle: Choices) -> Routing | None:
+    """The plan that a collective's policy names; None if it names none, or if that was refused (`settle.ok`)."""
+    name = value.policy.route
+    if name is None or name in BUILT_ROUTES:
+        return None
+    span = settle.span("route")
+    routing = program.plans.get(name)
+    if routing is None:
+        settle.ok = False  # refused where it is declared
+        return None
+    axis = program.mesh.axes[int(value.attrs["axis"])].name
+    if (routing.contract, routing.axes) != (value.kind, (axis,)):
+        has = f"{routing.contract} over {', '.join(routing.axes)}"
+        settle.refuse(routes.does_not_fit(name, has, f"{value.kind} over {axis}", span, None))
+    elif value.kind not in CARRIED:
+        settle.refuse(not_built_yet(f"a plan as the route of {value.kind}", span, "use direct, swizzle or ring"))
+    return routing if settle.ok else None
+
+
+def settle_gather(settle: Choices, routing: Routing) -> dict:
+    """via, side, place and order of an all-gather along a plan; `route` is None."""
+    form = "parametric" if routing.form else "a table"
+    why = routing.form.text() if routing.form else f"no parametric form: {routing.why_not}"
+    settle.record.append(Choice(settle.where, f"plan {routing.name}", form, why))
+    via = routing.via or settle.pick("via", "ldst", "a plan forwards, and copy engines do not wait")
+    place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
+    order = settle.pick("order", "arrival", "tiles start with what is there")
+    given = settle.policy.side
+    if via not in ("ldst", "tma"):
+        settle.refuse_transport(f"route = {routing.name}, via = {via}", "copy engines do not wait, and plans do", "via")
+    elif given is not None:
+        settle.refuse_transport(f"route = {routing.name}, side = {given}", "the plan says who sends and who fetches",
+                                "side")  # fmt: skip
+    elif place.kind != "own_sms":
+        settle.refuse_transport(f"route = {routing.name}, place = {place.kind}", "a plan has programs of its own",
+                                "place")  # fmt: skip
+    return dict(route=None, via=via, side="push", place=place, order=order, routing=routing)
+
+
+def chunk_of(settle: Choices, routing: Routing, row_bytes: int, shard: int, world: int) -> ChunkRows | ChunkCount:
+    """Chunks that make up the plan's parts. `row_bytes`: bytes of a row; `shard`: rows of one at the bounds."""
+    chunk, parts = routing.chunk or settle.policy.chunk, routing.parts(world)
+    if chunk is None and parts > 1:
+        each = parts * -(-shard * row_bytes // (parts * 4 * MIB))
+        chunk = settle.pick("chunk", ChunkCount(each), f"chunks of at most 4 MiB that make up {parts} parts",
+                            f"{each} per shard")  # fmt: skip
+    elif chunk is None:
+        chunk = settle.chunk_rows(row_bytes)
+    elif isinstance(chunk, ChunkBytes):
+        chunk = ChunkRows(max(1, chunk.count // max(1, row_bytes)), "")
+    breach = routing.uneven(chunk, world)
+    if breach is not None:
+        settle.refuse(routes.explain_breach(breach, settle.report.source))
+    return chunk
