@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING
 
 from chunkdsl import files
@@ -124,6 +125,33 @@ def plan(path: str, world: int | None = None, rank: int = 0, dims: Mapping[str, 
             summary = summarise(made, op, unrolled, rank, sizes, bounds)
             planned.ops.append(PlannedOp(op, unrolled, summary, misfit(op, world)))
     return planned
+
+
+def route(path: str, name: str, world: int | None = None) -> tuple[Report, str]:
+    """A plan of a spec, carried out for a world size (by default that of the mesh), in the form that `use plan` reads;
+    "" with errors. Ops play no part, and there may be none."""
+    from chunkdsl.check.options import no_such_plan
+    from chunkdsl.check.routes import explain_breach
+    from chunkdsl.lower.nearest import Nearest
+    from chunkdsl.plan.importers import dump_route
+
+    (report,) = files.read([path]) if not os.path.isdir(path) else (read_one(path).report,)
+    checked = Checked(report)
+    if not report.failed:
+        parse(checked)
+    if not report.failed:
+        lower(checked)
+    if report.failed:
+        return report, ""
+    routing = checked.program.plans.get(name)
+    if routing is None:
+        known = tuple(checked.program.plans)
+        report.add(no_such_plan(name, Nearest(known).of(name), known))
+        return report, ""
+    sizes = {a.name: a.size for a in checked.program.mesh.axes}
+    world = world or prod(sizes[axis] for axis in routing.axes)
+    report.extend(explain_breach(breach, report.source) for breach in routing.breaches(world))
+    return report, "" if report.failed else dump_route(routing.trace(world).route)
 
 
 def timeline(

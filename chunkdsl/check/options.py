@@ -128,6 +128,21 @@ def plan_too_large(op: str, tasks: int, limit: int) -> Finding:
     )
 
 
+@rule("CD019", "no-such-plan")
+def no_such_plan(name: str, near: Sequence[str], known: Sequence[str]) -> Finding:
+    """`--route NAME` writes a route that the spec declares, with `plan` or with `use plan`.
+
+    Fails:
+        chunkdsl plan ring.chunk --route rung
+
+    Mended:
+        chunkdsl plan ring.chunk --route r
+    """
+    found = f"its plans: {', '.join(known)}" if known else "it has none"
+    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    return Finding(f"the spec has no plan {name}{meant}", help=found)
+
+
 def bind_dims(ranges: Sequence[DimRange], given: Mapping[str, int], report: Report) -> dict[str, int]:
     """Every run-time dim with its value: as given, else the largest of its range. Reports what does not fit (CD0)."""
     known = {r.name: r for r in ranges}

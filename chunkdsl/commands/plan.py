@@ -18,17 +18,26 @@ def configure(subparsers) -> None:
         "--json", dest="output_format", action="store_const", const="json", default="text",
         help="one JSON array, with the whole plan of every op",
     )  # fmt: skip
+    parser.add_argument(
+        "--route", metavar="NAME", help="write a plan of the spec, for --world ranks, as the JSON that `use plan` reads"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """0, 1 if the spec has errors, 2 if it could not be read or an option does not fit it.
 
-    Standard output holds the plans; where there are none because of errors, it holds the findings.
+    Standard output holds the plans, or the route that `--route` names; where there are none because of errors, it holds
+    the findings.
     """
     from chunkdsl import pipeline
     from chunkdsl.report.output import write
 
+    if args.route is not None:
+        report, text = pipeline.route(args.spec, args.route, args.world)
+        write([report], args.output_format if report.failed else "text", sys.stdout if report.failed else sys.stderr)
+        sys.stdout.write(text)
+        return exit_code([report])
     planned = pipeline.plan(args.spec, args.world, args.rank, dict(args.dims))
     report = planned.checked.report
     write([report], args.output_format if report.failed else "text", sys.stdout if report.failed else sys.stderr)

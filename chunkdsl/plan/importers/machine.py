@@ -20,6 +20,7 @@ LARGEST_LANE = 63  # as in plans of a spec
 MOST_CHUNKS = 4096  # of a buffer
 MOST_TASKS = 32768  # their order is kept as bit sets: half of 32768^2 bits are 64 MiB
 MOST_MOVES = 262144
+MOST_PLACES = 262144  # pieces of all shards on all ranks
 BUFFERS = {"i": "input", "o": "output", "s": "scratch"}
 
 Slot = tuple  # (rank, buffer, chunk), and ("fifo", rank, ...) for what is on its way to a rank
@@ -79,6 +80,8 @@ class Layout:
             raise unsupported(f"{chunks} chunks cut for {world} ranks are {self.parts * world}, "
                               f"more than {MOST_CHUNKS}", span)  # fmt: skip
         whole, shard = self.parts * world, self.parts
+        if whole * world > MOST_PLACES:
+            raise unsupported(f"{whole} chunks on each of {world} ranks; this version keeps {MOST_PLACES}", span)
         self.sizes = {
             "i": shard if contract == "all_gather" else whole,
             "o": shard if contract == "reduce_scatter" else whole,

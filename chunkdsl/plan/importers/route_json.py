@@ -18,7 +18,7 @@ from math import prod
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows
 from chunkdsl.plan.importers.fault import malformed, unsupported
 from chunkdsl.plan.importers.json_text import Json
-from chunkdsl.plan.importers.machine import LARGEST_LANE, LARGEST_WORLD, MOST_TASKS
+from chunkdsl.plan.importers.machine import LARGEST_LANE
 from chunkdsl.plan.steps import Piece, Route, Step
 
 FORMAT = 1
@@ -28,6 +28,8 @@ STEP = ("do", "source", "target", "peer", "adding", "when", "lane", "line", "nam
 VIA = ("copy_engine", "tma", "ldst")
 CHUNKS = (("bytes",), ("rows", "along"), ("per_shard",))
 LARGEST = 2**31 - 1
+LARGEST_WORLD = 1024
+MOST_STEPS = 65536
 LONGEST_WHEN = 32
 MOST_PARTS = 4096
 
@@ -85,9 +87,9 @@ def read_route(plan: Json, line_of: Callable[[int], int] | None = None) -> Route
     if not axes or prod(axes) != len(ranks):
         raise malformed(f"axes of {prod(axes) if axes else 'no'} ranks, and steps of {len(ranks)}",
                         plan.member("axes").span)
-    if sum(len(r.items(MOST_TASKS)) for r in ranks) > MOST_TASKS:
-        raise unsupported(f"more than {MOST_TASKS} steps", plan.member("steps").span)
-    steps = tuple(tuple(_read_step(s, len(ranks), line_of) for s in r.items(MOST_TASKS)) for r in ranks)
+    if sum(len(r.items(MOST_STEPS)) for r in ranks) > MOST_STEPS:
+        raise unsupported(f"more than {MOST_STEPS} steps", plan.member("steps").span)
+    steps = tuple(tuple(_read_step(s, len(ranks), line_of) for s in r.items(MOST_STEPS)) for r in ranks)
     return Route(plan.member("name").text(), contract.text(), axes, steps)
 
 
