@@ -43,7 +43,8 @@ def written(capsys, *args):
 
 
 @pytest.mark.parametrize("name, contract, world", [
-    ("rounds", "all_gather", 4), ("rounds", "all_gather", 3), ("pairs", "reduce_scatter", 4), ("doubling", "all_gather", 8),
+    ("rounds", "all_gather", 4), ("rounds", "all_gather", 3), ("pairs", "reduce_scatter", 4),
+    ("doubling", "all_gather", 8),
 ])  # fmt: skip
 def test_what_is_written_is_taken_up_again(place, capsys, name, contract, world):
     text = written(capsys, "--route", name, "--world", str(world))
