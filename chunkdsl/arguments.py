@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chunkdsl.diagnostics import Report
+    from chunkdsl.ir.meshes import World
 
 COULD_NOT_RUN = frozenset(
-    "CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012 CD013 CD016 CD017 CD019 CD020 CD021 CD031".split()
+COULD_NOT_RUN = frozenset(
+    "CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012 CD013 CD014 CD016 CD017 CD019 CD020 CD021 CD031".split()
+)
 )
 LARGEST_WORLD = 1024
 FORMATS = ("text", "concise", "json", "github", "sarif")
@@ -25,23 +28,32 @@ def exit_code(reports: Iterable[Report]) -> int:
 
 
 def add_worlds(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--world 2,3,8`, which may be given several times; `world_sizes(args)` reads it."""
+    """`--world 2,3,8` or `--world 2x2,2x4`, which may be given several times; `world_sizes(args)` reads it."""
     parser.add_argument("--world", type=_worlds, action="extend", default=[], metavar="LIST", help=what)
 
 
-def world_sizes(args: argparse.Namespace) -> tuple[int, ...]:
+def world_sizes(args: argparse.Namespace) -> tuple[World, ...]:
     """Ascending, each once."""
-    return tuple(sorted(set(args.world)))
+    return tuple(sorted(set(args.world), key=lambda w: (isinstance(w, tuple), w)))
 
 
-def world_size(text: str) -> int:
+def world_size(text: str) -> World:
     """Argument type: one world size."""
-    return _positive(text, f"a world size is an integer from 1 to {LARGEST_WORLD}, not {text!r}")
+    return _world(text, f"a world size is an integer from 1 to {LARGEST_WORLD}, or as 2x4 has it; not {text!r}")
 
 
-def _worlds(text: str) -> tuple[int, ...]:
-    wrong = f"world sizes are integers from 1 to {LARGEST_WORLD}, as in 2,3,8; not {text!r}"
-    return tuple(_positive(part, wrong) for part in text.split(","))
+def _worlds(text: str) -> tuple[World, ...]:
+    wrong = f"world sizes are integers from 1 to {LARGEST_WORLD}, as in 2,3,8, or 2x4 on two axes; not {text!r}"
+    return tuple(_world(part, wrong) for part in text.split(","))
+
+
+def _world(text: str, wrong: str) -> World:
+    if "x" not in text:
+        return _positive(text, wrong)
+    sizes = tuple(_positive(part, wrong) for part in text.split("x"))
+    if len(sizes) != 2 or sizes[0] * sizes[1] > LARGEST_WORLD:
+        raise argparse.ArgumentTypeError(wrong)
+    return sizes
 
 
 def _positive(text: str, wrong: str) -> int:

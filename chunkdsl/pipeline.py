@@ -18,6 +18,7 @@ from chunkdsl.source import Source
 if TYPE_CHECKING:
     from chunkdsl.cost.predict import Prediction
     from chunkdsl.ir.graph import Program
+    from chunkdsl.ir.meshes import World
     from chunkdsl.plan.plan import Plan
     from chunkdsl.plan.schedule import OpSchedule, Schedule
     from chunkdsl.plan.summary import Summary
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 LARGEST_PLAN = 1_000_000  # tasks
 LARGEST_DRAWING = 50_000  # tasks
-BUILT_FOR = range(1, 17)  # world sizes that every module is proven for, where the hardware serves them
+BUILT_FOR = range(1, 17)  # world sizes of one axis that every module is proven for, where the hardware serves them
 
 
 @dataclass
@@ -36,7 +37,7 @@ class Checked:
     file: File | None = None
     program: Program | None = None
     schedule: Schedule | None = None
-    proven: tuple[int, ...] = ()
+    proven: tuple[World, ...] = ()
     module: str | None = None
 
 
@@ -56,7 +57,7 @@ class Planned:
     ops: list[PlannedOp] = field(default_factory=list)
 
 
-def check(paths: Iterable[str], worlds: Sequence[int] = ()) -> list[Report]:
+def check(paths: Iterable[str], worlds: Sequence[World] = ()) -> list[Report]:
     """The findings for every spec below `paths`, in order; with `worlds` also the proof for those world sizes.
 
     Never raises for what a spec holds: a failure of chunkdsl itself becomes a CD001 in that spec's report.
@@ -64,7 +65,7 @@ def check(paths: Iterable[str], worlds: Sequence[int] = ()) -> list[Report]:
     return [check_one(report, worlds) for report in files.read(paths)]
 
 
-def check_one(report: Report, worlds: Sequence[int] = ()) -> Report:
+def check_one(report: Report, worlds: Sequence[World] = ()) -> Report:
     """The same report with every finding for its source, less those that comments in it silence."""
     if not report.failed:
         try:
@@ -77,53 +78,61 @@ def check_one(report: Report, worlds: Sequence[int] = ()) -> Report:
     return report
 
 
-def build(path: str, named: Collection[int] = ()) -> Checked:
-    """The module of one spec, proven for BUILT_FOR, the mesh's own size and the `named` ones; None with errors."""
+def build(path: str, named: Collection[World] = ()) -> Checked:
+    """The module of one spec, proven for the sizes that all modules have (`built_for`), the mesh's own and the `named`
+    ones; None with errors."""
     from chunkdsl.check.options import path_not_for_a_module
 
     checked = read_one(path)
     if not checked.report.failed and (not path.isprintable() or set(path) & {'"', "\\"}):
         checked.report.add(path_not_for_a_module())
     if not checked.report.failed:
-        prove(checked, {*BUILT_FOR, checked.schedule.world}, named)
+        from chunkdsl.ir.meshes import built_for
+
+        prove(checked, {*built_for(checked.schedule.mesh, BUILT_FOR), checked.schedule.world}, named)
     if not checked.report.failed:
         render(checked)
     return checked
 
 
-def plan(path: str, world: int | None = None, rank: int = 0, dims: Mapping[str, int] | None = None) -> Planned:
+def plan(path: str, world: World | None = None, rank: int = 0, dims: Mapping[str, int] | None = None) -> Planned:
     """One call of every op of a spec, unrolled: by default for the mesh's own size and the largest run-time dims."""
+    from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import bind_dims, largest_dims, no_such_rank, plan_too_large
+    from chunkdsl.ir.meshes import bindings, outside, ranks_of, scope, subgroup
 
     planned = Planned(read_one(path))
     report, made = planned.checked.report, planned.checked.schedule
     if report.failed:
         return planned
-    world = world or made.world
     sizes = bind_dims(made.ranges, dims or {}, report)
-    if not 0 <= rank < world:
-        report.add(no_such_rank(rank, world))
+    (world,) = fit_worlds([world or made.world], made.mesh, report) or [made.world]
+    if not 0 <= rank < ranks_of(world):
+        report.add(no_such_rank(rank, ranks_of(world)))
     if not report.failed:
         from chunkdsl.check.routes import explain_breach
         from chunkdsl.check.worlds import route_breaches
         from chunkdsl.plan.summary import expected_tasks
 
-        report.extend(explain_breach(b, report.source) for op in made.ops for b in route_breaches(op, world))
+        found = [b for op in made.ops for b in route_breaches(op, scope(made.mesh, op.over, world))]
+        report.extend(explain_breach(b, report.source) for b in found)
     if not report.failed:
-
         for op in made.ops:
-            if (tasks := expected_tasks(op, world, sizes)) > LARGEST_PLAN:
+            bound = sizes | outside(made.mesh, op.over, world, rank)
+            if (tasks := expected_tasks(op, scope(made.mesh, op.over, world), bound)) > LARGEST_PLAN:
                 report.add(plan_too_large(op.name, tasks, LARGEST_PLAN))
     if not report.failed:
         from chunkdsl.check.worlds import misfit
         from chunkdsl.plan.summary import summarise
         from chunkdsl.plan.unroll import unroll
 
-        bounds = largest_dims(made.ranges)
+        bounds = largest_dims(made.ranges) | bindings(made.mesh, world)
         for op in made.ops:
-            unrolled = unroll(made, op, world, [sizes], bounds)
-            summary = summarise(made, op, unrolled, rank, sizes, bounds)
-            planned.ops.append(PlannedOp(op, unrolled, summary, misfit(op, world)))
+            members = subgroup(made.mesh, op.over, world, rank)
+            bound = sizes | outside(made.mesh, op.over, world, rank)
+            unrolled = unroll(made, op, len(members), [bound], bounds)
+            summary = summarise(made, op, unrolled, members.index(rank), bound, bounds)
+            planned.ops.append(PlannedOp(op, unrolled, summary, misfit(made, op, world)))
     return planned
 
 
@@ -160,6 +169,7 @@ def timeline(
 ) -> tuple[Checked, list[Prediction]]:  # fmt: skip
     """One call of every op of a spec as the cost model predicts it: by default for the mesh's own size, the largest
     run-time dims and the GPU that goes with the mesh's link. `captured`: replayed from a CUDA graph."""
+    from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import bind_dims, plan_too_large
     from chunkdsl.check.plans import line_span
     from chunkdsl.check.targets import world_size_not_served
@@ -167,6 +177,7 @@ def timeline(
     from chunkdsl.check.worlds import misfit
     from chunkdsl.cost.constants import default_gpu, gpu_names, machine
     from chunkdsl.cost.predict import predict
+    from chunkdsl.ir.meshes import bindings, scope
     from chunkdsl.lower.nearest import Nearest
     from chunkdsl.plan.summary import expected_tasks
     from chunkdsl.plan.unroll import unroll
@@ -177,17 +188,23 @@ def timeline(
         report.add(no_such_gpu(gpu, Nearest(gpu_names()).of(gpu), gpu_names()))
     if report.failed:
         return checked, []
-    world, sizes = world or made.world, bind_dims(made.ranges, dims or {}, report)
+    sizes = bind_dims(made.ranges, dims or {}, report)
+    (world,) = fit_worlds([world or made.world], made.mesh, report) or [made.world]
+    first = bindings(made.mesh, world)  # of two axes the first subgroup, which has most to do
     if not report.failed:
         for op in made.ops:
-            if (tasks := expected_tasks(op, world, sizes)) > LARGEST_DRAWING:
+            if (tasks := expected_tasks(op, scope(made.mesh, op.over, world), sizes | first)) > LARGEST_DRAWING:
                 report.add(plan_too_large(op.name, tasks, LARGEST_DRAWING))
-            if why := misfit(op, world):
+            if why := misfit(made, op, world):
                 report.add(world_size_not_served(op.name, [world], why, line_span(report.source, op.line)))
     if report.failed:
         return checked, []
-    on = machine(gpu or default_gpu(made.link), made.link, captured)
-    return checked, [predict(op, unroll(made, op, world, [sizes]), on) for op in made.ops]
+    predictions = []
+    for op in made.ops:
+        link = made.link_of(op)
+        unrolled = unroll(made, op, scope(made.mesh, op.over, world), [sizes | first])
+        predictions.append(predict(op, unrolled, machine(gpu or default_gpu(link), link, captured)))
+    return checked, predictions
 
 
 def read_one(path: str) -> Checked:
@@ -246,25 +263,29 @@ def schedule(checked: Checked) -> None:
     checked.schedule = schedule_program(checked.program, checked.report)
 
 
-def prove(checked: Checked, worlds: Iterable[int], named: Collection[int] = ()) -> None:
+def prove(checked: Checked, worlds: Iterable[World], named: Collection[World] = ()) -> None:
     """Schedule to plans, one for each world size, and their proof (CD3, CD4, CD606).
 
     What fails is an error for the size that the mesh declares and for the `named` ones, a note for the others.
     """
+    from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.proofs import explain_verdicts, proven_sizes
     from chunkdsl.check.worlds import prove_worlds
+    from chunkdsl.ir.meshes import in_order
 
     made, source = checked.schedule, checked.report.source
-    verdicts = prove_worlds(made, sorted({*worlds, *named}))
+    named = fit_worlds(named, made.mesh, checked.report)
+    verdicts = prove_worlds(made, in_order([*worlds, *named]))
     checked.report.extend(explain_verdicts(verdicts, made, source, {made.world, *named}))
     checked.proven = proven_sizes(verdicts)
 
 
 def render(checked: Checked) -> None:
     """Schedule to the text of a module, which says how to build it again for the same world sizes."""
+    from chunkdsl.ir.meshes import built_for, worlds_text
     from chunkdsl.render.module import render_module
 
     made = checked.schedule
-    more = [w for w in checked.proven if w not in BUILT_FOR and w != made.world]
-    command = ["chunkdsl", "build", made.path, *(["--world", ",".join(map(str, more))] if more else [])]
+    more = [w for w in checked.proven if w not in built_for(made.mesh, BUILT_FOR) and w != made.world]
+    command = ["chunkdsl", "build", made.path, *(["--world", worlds_text(more)] if more else [])]
     checked.module = render_module(made, checked.proven, shlex.join(command))

@@ -94,6 +94,12 @@ class RecordingMachine:
         self.log: list[tuple[str, str, str]] = []
         self._uses: dict[tuple, KernelUse] = {}
 
+    def among(self, ranks, group):
+        """The same device among some of its ranks, which notes its kernels here."""
+        found = RecordingMachine(ranks.index(self.rank), len(ranks), self.target)
+        found._uses, found.log = self._uses, self.log
+        return found
+
     @property
     def uses(self) -> tuple[KernelUse, ...]:
         return tuple(self._uses.values())

@@ -13,6 +13,7 @@ from chunkdsl.check.plans import line_span
 from chunkdsl.check.routes import explain_breach
 from chunkdsl.check.targets import world_size_not_served
 from chunkdsl.diagnostics import Diagnostic, Severity
+from chunkdsl.ir.meshes import World, in_order, world_text
 from chunkdsl.source import Source
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def explain_verdicts(
-    verdicts: Sequence[Verdict], schedule: Schedule, source: Source, wanted: Container[int]
+    verdicts: Sequence[Verdict], schedule: Schedule, source: Source, wanted: Container[World]
 ) -> Iterator[Diagnostic]:
     """Findings for what was refuted or is not served. Errors for the `wanted` world sizes, notes for the others."""
     lines = {op.name: op.line for op in schedule.ops}
@@ -33,7 +34,7 @@ def explain_verdicts(
             groups.setdefault((v.op, "note", v.world in wanted), []).append((v, -1))
     for (op, _, is_wanted), found in groups.items():
         first, index = found[0]
-        worlds = sorted({v.world for v, _ in found})
+        worlds = in_order(v.world for v, _ in found)
         if index < 0:
             diagnostic = world_size_not_served(op, worlds, first.note, line_span(source, lines[op]))
         else:
@@ -42,13 +43,13 @@ def explain_verdicts(
         yield diagnostic if is_wanted else replace(diagnostic, severity=Severity.NOTE)
 
 
-def proven_sizes(verdicts: Sequence[Verdict]) -> tuple[int, ...]:
+def proven_sizes(verdicts: Sequence[Verdict]) -> tuple[World, ...]:
     """World sizes for which every op is proven, ascending."""
     failed = {v.world for v in verdicts if not v.proven}
-    return tuple(sorted({v.world for v in verdicts} - failed))
+    return tuple(in_order({v.world for v in verdicts} - failed))
 
 
-def ranks(worlds: Sequence[int]) -> str:
-    """`3 ranks`, `3, 5 and 6 ranks`."""
-    *head, last = map(str, worlds)
+def ranks(worlds: Sequence[World]) -> str:
+    """`3 ranks`, `3, 5 and 6 ranks`, `2x3 ranks`."""
+    *head, last = map(world_text, worlds)
     return f"{', '.join(head)} and {last} ranks" if head else f"{last} rank{'s' * (worlds[0] != 1)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chunkdsl.check.registry import Finding, rule
+from chunkdsl.ir.meshes import World, world_text
 from chunkdsl.source import Span
 
 
@@ -128,7 +129,7 @@ def dtype_not_built(dtype: str, span: Span) -> Finding:
 
 
 @rule("CD606", "world-size-not-served")
-def world_size_not_served(op: str, worlds: Sequence[int], why: str, span: Span | None) -> Finding:
+def world_size_not_served(op: str, worlds: Sequence[World], why: str, span: Span | None) -> Finding:
     """The hardware cannot run the kernels of this op on so many ranks, whatever the plan.
 
     TMA reads matrices whose rows are a multiple of 16 bytes; a dimension that is sharded unevenly may leave rows that
@@ -149,11 +150,11 @@ def world_size_not_served(op: str, worlds: Sequence[int], why: str, span: Span |
         tensor w : bf16[512 @ tp, 512]
         op f(x, w) -> y { y = reduce_scatter(x @ w, M) }
     """
-    *head, last = map(str, worlds)
+    *head, last = map(world_text, worlds)
     sizes = f"{', '.join(head)} or {last}" if head else last
     return Finding(
         f"{op} cannot run fused on {sizes} rank{'s' * (worlds != [1])}",
         span,
-        f"with {worlds[0]}: {why}",
+        f"with {world_text(worlds[0])}: {why}",
         help="choose sizes whose shards have rows of a multiple of 16 bytes",
     )

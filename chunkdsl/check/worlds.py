@@ -18,12 +18,15 @@ its buffers by the largest of its sequence.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chunkdsl.check.prove import Refutation, prove
+from chunkdsl.ir.meshes import World, bindings, outside, ranks_of, scope, subgroup
 from chunkdsl.ir.policy import ChunkCount
-from chunkdsl.ir.types import DimRange, shard_rows
+from chunkdsl.ir.types import DimRange, Share, dims_in
+from chunkdsl.plan.geometry import local_size
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.plan.trace_breaches import Breach
 from chunkdsl.plan.unroll import unroll
@@ -35,10 +38,11 @@ TRANSFERS = 8192  # chunks x ranks x ranks above which tiles of many chunks are 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one op at one world size. `note` says why no module serves it, and then nothing is proven."""
+    """What is known of one op at one world size (ir/meshes). `note` says why no module serves it, and then nothing is
+    proven."""
 
     op: str
-    world: int
+    world: World
     refutations: tuple[Refutation, ...]
     note: str = ""
 
@@ -47,21 +51,24 @@ class Verdict:
         return not self.refutations and not self.note
 
 
-def prove_worlds(schedule: Schedule, worlds: list[int]) -> list[Verdict]:
+def prove_worlds(schedule: Schedule, worlds: list[World]) -> list[Verdict]:
     """A verdict for every op and world size, in that order."""
     return [prove_op(schedule, op, world) for op in schedule.ops for world in worlds]
 
 
-def prove_op(schedule: Schedule, op: OpSchedule, world: int) -> Verdict:
-    note = misfit(op, world)
+def prove_op(schedule: Schedule, op: OpSchedule, world: World) -> Verdict:
+    """Of a mesh of two axes the first subgroup and the last, whose shards are the largest and the smallest: all others
+    hold as many rows as one of them, or some number between."""
+    note = misfit(schedule, op, world)
     if note:  # no module runs this size, so there is nothing to prove
         return Verdict(op.name, world, (), note)
-    found = route_breaches(op, world)
+    ranks = scope(schedule.mesh, op.over, world)
+    found = route_breaches(op, ranks)
     if found:  # the route breaks its contract; the plan that follows from it has nothing more to say
         return Verdict(op.name, world, tuple(found))
-    for calls in call_sequences(schedule, op, world):
+    for calls in mesh_sequences(schedule, op, world):
         # One resident program is the hardest case: progress with some number implies it with every larger one.
-        found = prove(unroll(schedule, op, world, calls), programs=1)
+        found = prove(unroll(schedule, op, ranks, calls), programs=1)
         if found:
             break
     return Verdict(op.name, world, tuple(found))
@@ -83,9 +90,31 @@ def route_breaches(op: OpSchedule, world: int) -> list[Refutation]:
     ]
 
 
-def call_sequences(schedule: Schedule, op: OpSchedule, world: int) -> Iterator[list[dict[str, int]]]:
-    """Bindings of the run-time dims for consecutive calls, as the head of this file lists them, each sequence once."""
-    found = {r.name: shapes(op, r, world) for r in schedule.ranges}
+def mesh_sequences(schedule: Schedule, op: OpSchedule, world: World) -> Iterator[list[dict[str, int]]]:
+    """`call_sequences`, with the axes bound where there are two."""
+    mesh, ranks = schedule.mesh, scope(schedule.mesh, op.over, world)
+    cutting = {s.axis for s in shares_in(op)}
+    parts = math.prod(n for axis, n in bindings(mesh, world).items() if axis in cutting and axis not in op.over)
+    last = ranks_of(world) - 1 if parts > 1 else 0
+    for rank in (0, last) if last else (0,):
+        bound = outside(mesh, op.over, world, rank)
+        for calls in call_sequences(schedule, op, ranks, parts):
+            yield [c | bound for c in calls]
+
+
+def shares_in(op: OpSchedule) -> Iterator[Share]:
+    """Sizes that axes outside of an op have cut."""
+    for n in op.launches:
+        for size in (n.rows, n.cols.size, *([n.depth.size] if n.depth else [])):
+            while isinstance(size, Share):
+                yield size
+                size = size.size
+
+
+def call_sequences(schedule: Schedule, op: OpSchedule, world: int, parts: int = 1) -> Iterator[list[dict[str, int]]]:
+    """Bindings of the run-time dims for consecutive calls, as the head of this file lists them, each sequence once.
+    `parts`: into how many the rest of the mesh has cut the rows of the op."""
+    found = {r.name: shapes(op, r, world, parts) for r in schedule.ranges}
     full, low, few, ragged = ({name: picked[i] for name, picked in found.items()} for i in range(4))
     again = op.slots + 1
     sequences = [[full] * again, *([full, *[low] * n, full] for n in range(1, op.slots + 1))]
@@ -98,17 +127,17 @@ def call_sequences(schedule: Schedule, op: OpSchedule, world: int) -> Iterator[l
             yield calls
 
 
-def shapes(op: OpSchedule, r: DimRange, world: int) -> tuple[int, int, int, int]:
+def shapes(op: OpSchedule, r: DimRange, world: int, parts: int = 1) -> tuple[int, int, int, int]:
     """Sizes of a dim: the largest, the smallest, fewer rows than ranks, ragged, as the range and its step allow.
     Where the range begins above the largest, that one and the next smaller stand for all."""
-    full, least = largest(op, r.high, r.step, world), -(-r.low // r.step) * r.step
+    full, least = largest(op, r.high, r.step, world, parts), -(-r.low // r.step) * r.step
     if least > full:
         return full, full, full, max(r.step, full - r.step)
-    few = (world + 1) // 2 // r.step * r.step
+    few = parts * ((world + 1) // 2) // r.step * r.step
     return full, least, max(least, min(few, full)), max(least, full - r.step)
 
 
-def largest(op: OpSchedule, high: int, step: int, world: int) -> int:
+def largest(op: OpSchedule, high: int, step: int, world: int, parts: int = 1) -> int:
     """The bound of a dim, or as many rows as give every shard CHUNKS whole chunks and a ragged one, and a second tile
     where tiles hold many chunks. It may be less than a range allows: the shape stands for larger ones of its kind."""
     chunks, rows = CHUNKS if world <= MANY else CHUNKS - 1, 1
@@ -122,10 +151,10 @@ def largest(op: OpSchedule, high: int, step: int, world: int) -> int:
                 small, wide = chunk.count * chunks, max(chunk.count * chunks, chunk.count + n.tiling.bm)
                 each = -(-wide // chunk.count)
             rows = max(rows, wide if each * world * world <= TRANSFERS else small)
-    return max(min(high, world * (rows + 1)) // step, min(high // step, 1)) * step
+    return max(min(high, parts * world * (rows + 1)) // step, min(high // step, 1)) * step
 
 
-def misfit(op: OpSchedule, world: int) -> str:
+def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
     """Why a world size cannot run fused whatever its plan: a TMA stride that is no multiple of 16 bytes."""
     sizes = {"bf16": 2, "f16": 2, "f32": 4}
     parameters = {p.name: p for p in op.parameters}
@@ -133,11 +162,12 @@ def misfit(op: OpSchedule, world: int) -> str:
         sources = [o.source for o in ([n.a] if n.a else []) + [p.b for p in n.products]]
         for source in sources + ([n.staging.source] if n.staging else []):
             p = parameters.get(source)
-            if p is None or not isinstance(p.shape[-1].size, int):
+            if p is None or dims_in(p.shape[-1].size):
                 continue
-            for rank in range(world):
-                e = p.shape[-1]
-                cols = shard_rows(e.size, world, rank) if e.sharded else e.size
+            for rank in range(ranks_of(world)):
+                members = subgroup(schedule.mesh, op.over, world, rank)
+                bound = outside(schedule.mesh, op.over, world, rank)
+                cols = local_size(p.shape[-1], bound, len(members), members.index(rank), op.over)
                 length = cols * sizes[p.dtype]
                 if length % 16:
                     return f"rank {rank}'s rows of {p.name} have {cols} elements, {length} bytes: no TMA stride"

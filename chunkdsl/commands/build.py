@@ -54,11 +54,12 @@ def _store(module: str, path: str, args: argparse.Namespace, report) -> None:
 
 def _compare(module: str, path: str, args: argparse.Namespace, report) -> None:
     from chunkdsl.check.options import stale_module
+    from chunkdsl.ir.meshes import worlds_text
     from chunkdsl.render.write import difference
 
     what = difference(path, module)
     if what:
         command = ["chunkdsl", "build", args.spec]
         command += ["-o", args.folder] if args.folder != FOLDER else []
-        command += ["--world", ",".join(map(str, world_sizes(args)))] if args.world else []
+        command += ["--world", worlds_text(world_sizes(args))] if args.world else []
         report.add(stale_module(path, what, shlex.join(command)))

@@ -11,7 +11,8 @@ from chunkdsl.arguments import add_dims, exit_code, world_size
 def configure(subparsers) -> None:
     parser = subparsers.add_parser("plan", help="show what a call of each op does", description=__doc__)
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("--world", type=world_size, metavar="N", help="ranks; default: the size that the mesh declares")
+    ranks = "ranks, such as 8, or 2x4 on a mesh of two axes; default: what the mesh declares"
+    parser.add_argument("--world", type=world_size, metavar="N", help=ranks)
     parser.add_argument("--rank", type=int, default=0, metavar="R", help="whose transfers and signals; default: 0")
     add_dims(parser)
     parser.add_argument(

@@ -9,13 +9,13 @@ import time
 
 from chunkdsl.arguments import add_dims, add_worlds, exit_code, world_sizes
 
-DEFAULT_WORLDS = (2, 4)
+DEFAULT_WORLDS = ((2, 4), ((2, 2), (1, 2)))  # by the number of mesh axes
 
 
 def configure(subparsers) -> None:
     parser = subparsers.add_parser("verify", help="prove, simulate and compile a spec's module", description=__doc__)
     parser.add_argument("spec", metavar="SPEC")
-    add_worlds(parser, "world sizes to prove and run, such as 2,4,8; default: 2,4")
+    add_worlds(parser, "world sizes to prove and run, such as 2,4,8; default: 2,4 (two axes: 2x2,1x2)")
     parser.add_argument(
         "--seeds", type=_seeds, default=2, metavar="N", help="orders of the simulator's steps; default: 2"
     )
@@ -41,6 +41,7 @@ def command(args: argparse.Namespace) -> str:
 def run(args: argparse.Namespace) -> int:
     """0 when everything holds, 1 when the spec has errors or a check fails, 2 when it could not run."""
     from chunkdsl import pipeline
+    from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import bind_dims
     from chunkdsl.report.output import write
 
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     report = checked.report
     if not report.failed:
         sizes = bind_dims(checked.schedule.ranges, dict(args.dims), report)
+        default = DEFAULT_WORLDS[len(checked.schedule.mesh.axes) > 1]
+        worlds = fit_worlds(world_sizes(args) or default, checked.schedule.mesh, report)
     if report.failed:
         write([report], "json" if args.json else "text")
         return exit_code([report])
@@ -58,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     rows = verify(
         checked.program,
         bounded(checked.schedule, sizes),
-        world_sizes(args) or DEFAULT_WORLDS,
+        worlds,
         args.seeds,
         full_size=args.full_size,
         compiled=not args.no_compile,

@@ -106,14 +106,14 @@ class Work:
             return known
         gpu, k, t = self.machine.gpu, self.machine.kernels, n.tiling
         memory = gpu.memory_gbs / min(gpu.multiprocessors, self.programs(lane))
-        cols = max(1, local_size(n.cols, self.dims, self.plan.world, rank))
+        cols = max(1, local_size(n.cols, self.dims, self.plan.world, rank, self.op.over))
         item, area = ITEM[n.destination.dtype], t.bm * min(t.bn, cols)
         read = sum(area * ITEM[o.dtype] for o in n.operands if o.role == "full")
         if n.sums:
             read += area * ITEM[n.sums.parts.dtype] * (2 if n.sums.ring else self.plan.world)
         us = k.ticket_us + 1e-3 * read / memory
         if n.products:
-            depth = -(-local_size(n.depth, self.dims, self.plan.world, rank) // t.bk) * t.bk
+            depth = -(-local_size(n.depth, self.dims, self.plan.world, rank, self.op.over) // t.bk) * t.bk
             us += self._steps_us(n, depth) + 1e-3 * area * item / k.store_gbs
         else:
             us += 1e-3 * area * item / memory

@@ -24,9 +24,9 @@ class Value:
 
     param        ()            name
     const        ()            number (int or float); type is scalar f32
-    all_gather   (t,)          axis (mesh axis index), dim
-    reduce_scatter (t,)        axis, dim
-    all_reduce   (t,)          axis
+    all_gather   (t,)          axis (mesh axis index), dim; over two axes together also inner (the second's index)
+    reduce_scatter (t,)        axis, dim; the same
+    all_reduce   (t,)          axis; the same
     matmul       (a, b)        (operands 2-D; a transposed operand is a `transpose` value)
     transpose    (t,)
     pick         (t,)          index
@@ -42,6 +42,11 @@ class Value:
     span: Span
     attrs: dict[str, int | float | str] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)  # of collectives and matmuls
+
+
+def axes_of(value: Value) -> tuple[int, ...]:
+    """Indices of the mesh axes that a collective runs over, outer first."""
+    return tuple([int(value.attrs[key]) for key in ("axis", "inner") if key in value.attrs])
 
 
 @record(eq=False)

@@ -56,7 +56,24 @@ class SizeOp:
         return f"({self.left} {self.op} {self.right})"
 
 
-SymSize = int | DimRef | SizeOp
+@record
+class Share:
+    """What one rank holds of `size` elements that mesh axis `axis` has cut. Made by `lower` for meshes of two axes; it
+    is evaluated with the axis bound like a dim: its ranks under its own name, the rank's index under `index_key`."""
+
+    size: SymSize
+    axis: str
+
+    def __str__(self) -> str:
+        return f"share({self.size}, {self.axis})"
+
+
+SymSize = int | DimRef | SizeOp | Share
+
+
+def index_key(axis: str) -> str:
+    """Key of a rank's index on an axis among the bindings of dims; no dim can be called so."""
+    return f"{axis}.rank"
 
 
 def evaluate(size: SymSize, dims: Mapping[str, int]) -> int:
@@ -65,6 +82,8 @@ def evaluate(size: SymSize, dims: Mapping[str, int]) -> int:
         return size
     if isinstance(size, DimRef):
         return dims[size.name]
+    if isinstance(size, Share):
+        return shard_rows(evaluate(size.size, dims), dims[size.axis], dims[index_key(size.axis)])
     a, b = evaluate(size.left, dims), evaluate(size.right, dims)
     match size.op:
         case "+":
@@ -84,6 +103,8 @@ def dims_in(size: SymSize) -> frozenset[str]:
         return frozenset()
     if isinstance(size, DimRef):
         return frozenset((size.name,))
+    if isinstance(size, Share):
+        return dims_in(size.size)
     return dims_in(size.left) | dims_in(size.right)
 
 
@@ -175,7 +196,21 @@ def shard_size(size: int, world: int) -> int:
     return -(-size // world)
 
 
-def shard_rows(size: int, world: int, rank: int) -> int:
-    """Rows that `rank` holds: the last shards may be short or empty."""
+def shard_rows(size: int, world: int, rank: int, inner: int = 1) -> int:
+    """Rows that `rank` holds: the last shards may be short or empty.
+
+    With `inner` > 1 two mesh axes cut, as DTensor does: the outer one of world / inner ranks first, then the inner one
+    what is left. Every shard has at most `shard_size(size, world)` rows, as ceil(ceil(n / a) / b) = ceil(n / (a * b)).
+    """
+    if inner > 1:
+        return shard_rows(shard_rows(size, world // inner, rank // inner), inner, rank % inner)
     s = shard_size(size, world)
     return max(0, min(size, (rank + 1) * s) - rank * s)
+
+
+def shard_first(size: int, world: int, rank: int, inner: int = 1) -> int:
+    """The first row of a rank's shard, cut as `shard_rows` has it. Of an empty shard it may lie behind the end."""
+    if inner > 1:
+        part = shard_rows(size, world // inner, rank // inner)
+        return rank // inner * shard_size(size, world // inner) + rank % inner * shard_size(part, inner)
+    return rank * shard_size(size, world)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from chunkdsl.check import axes as axis_rules
 from chunkdsl.check import names as rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Diagnostic
@@ -73,14 +74,8 @@ def _all_gather(e: Expressions, call: nodes.Call) -> Operand | None:
     t, axes = e.lower(call.args[0]), _over(e, call)
     if t is None or axes is None or not _is_tensor(e, call, t):
         return None
-    for axis in reversed(axes) if axes else (None,):  # of several axes the inner one first
-        found = collectives.all_gather(call, t, axis, e.speech)
-        if isinstance(found, Diagnostic):
-            e.fail(found)
-            return None
-        typed, index, dim = found
-        t = e.make("all_gather", (t,), typed, call, dim, axis=index, dim=dim)
-    return t
+    # of several axes the inner one first
+    return _along(e, call, t, axes[::-1], lambda t, axis: collectives.all_gather(call, t, axis, e.speech))
 
 
 def _reduce_scatter(e: Expressions, call: nodes.Call) -> Operand | None:
@@ -97,14 +92,11 @@ def _reduce_scatter(e: Expressions, call: nodes.Call) -> Operand | None:
         return None
     if t is None or axes is None or not _is_tensor(e, call, t):
         return None
-    for axis in axes or (None,):  # of several axes the outer one first
-        found = collectives.reduce_scatter(call, t, name.name, name.span, axis, e.speech)
-        if isinstance(found, Diagnostic):
-            e.fail(found)
-            return None
-        typed, index, dim = found
-        t = e.make("reduce_scatter", (t,), typed, call, dim, axis=index, dim=dim)
-    return t
+
+    def typed(t: Operand, axis: int | None):
+        return collectives.reduce_scatter(call, t, name.name, name.span, axis, e.speech)
+
+    return _along(e, call, t, axes, typed)  # of several axes the outer one first
 
 
 def _all_reduce(e: Expressions, call: nodes.Call) -> Operand | None:
@@ -114,13 +106,26 @@ def _all_reduce(e: Expressions, call: nodes.Call) -> Operand | None:
     t, axes = e.lower(call.args[0], _enclosing(e, call)), _over(e, call)
     if t is None or axes is None or not _is_tensor(e, call, t):
         return None
+    return _along(e, call, t, axes, lambda t, axis: collectives.all_reduce(call, t, axis, e.speech))
+
+
+def _along(e: Expressions, call: nodes.Call, t: Operand, axes: tuple[int, ...], typed: Callable) -> Operand | None:
+    """A collective over the axes in this order, each typed on what the one before leaves. Over two axes that move the
+    same dimension it is one operation among the ranks of both."""
+    first, kind, made = t, call.function.text, []
     for axis in axes or (None,):
-        found = collectives.all_reduce(call, t, axis, e.speech)
+        found = typed(t, axis)
         if isinstance(found, Diagnostic):
             e.fail(found)
             return None
-        typed, index = found
-        t = e.make("all_reduce", (t,), typed, call, 0, axis=index)
+        type, index, *dim = found
+        made.append((index, *dim))
+        attrs = {"axis": index} | dict(zip(("dim",), dim, strict=False))
+        if len(made) == 2 and made[0][1:] == made[1][1:]:
+            t, attrs = first, attrs | {"axis": min(axes), "inner": max(axes)}
+        t = e.make(kind, (t,), type, call, dim[0] if dim else 0, **attrs)
+        if t is None:
+            return None
     return t
 
 
@@ -219,7 +224,12 @@ def _over(e: Expressions, call: nodes.Call) -> tuple[int, ...] | None:
                 e.fail(rules.wrong_arguments(call.function.text, arg.span, "has an axis twice", "each axis once"))
             e.fail()
             return None
-        return tuple(sorted(found))
+        if found != sorted(found):
+            outer, inner = (e.file.mesh.axes[i].name for i in sorted(found))
+            e.fail(axis_rules.shards_out_of_order(outer, inner, arg.value.span, "written inner first",
+                                                  f"write `over = ({outer}, {inner})`"))
+            return None
+        return tuple(found)
     return ()
 
 

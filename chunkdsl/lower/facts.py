@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+from chunkdsl.check.meshes import axes_mixed_in_one_op, sharded_behind_the_op
 from chunkdsl.check.targets import dtype_not_built, pattern_not_built
 from chunkdsl.diagnostics import Report
-from chunkdsl.ir.graph import Op, Program, Value
-from chunkdsl.ir.types import DimRef, Shard, SymSize, evaluate
+from chunkdsl.ir.graph import Op, Program, Value, axes_of
+from chunkdsl.ir.meshes import bindings
+from chunkdsl.ir.types import DimRef, Shard, Share, SymSize, evaluate
+from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
 
 POINTWISE = frozenset("add sub mul div neg gelu relu silu tanh swiglu cast const".split())
@@ -22,8 +27,9 @@ class Facts:
 
     def __init__(self, op: Op, program: Program, report: Report, kernels: set[str]) -> None:
         self.op, self.program, self.report, self.kernels = op, program, report, kernels
-        self.world = program.mesh.axes[0].size if program.mesh.axes else 1
-        self.highs = {r.name: r.high for r in program.ranges.values()}
+        self.over = self._communicates_over()
+        self.world = math.prod(program.mesh.axes[a].size for a in self.over)
+        self.highs = {r.name: r.high for r in program.ranges.values()} | bindings(program.mesh)
         self.target = ""  # of the statement at hand
         self.places: dict[Value, tuple[str, str]] = {}
         self.names: dict[Value, str] = {}
@@ -43,20 +49,57 @@ class Facts:
             stem += "_"
         return stem
 
+    # ---- mesh axes
+
+    def _communicates_over(self) -> tuple[int, ...]:
+        """The mesh axes over which the collectives of the op run: among their ranks it is an op of one axis. An op
+        without collectives is one over the inner axis."""
+        found: dict[tuple[int, ...], Value] = {}
+        for v in values_of(self.op):
+            if axes := axes_of(v):
+                found.setdefault(axes, v)
+        axes = [a.name for a in self.program.mesh.axes]
+        if len(found) > 1:
+            (first, one), (second, two) = list(found.items())[:2]
+            words = (" and ".join(axes[i] for i in over) for over in (first, second))
+            self.report.add(axes_mixed_in_one_op(*words, two.span, one.span))
+            raise Refused
+        return next(iter(found), (len(axes) - 1,) if axes else ())
+
+    def _extent(self, value: Value, dim: int) -> Extent:
+        """The axes of the op cut what the others leave: `sharded` says that they do, `Share` that others do."""
+        size, axes = value.type.shape[dim], self.program.mesh.axes
+        cut = [i for i, p in enumerate(value.type.placements) if p == Shard(dim)]
+        if tuple(cut) == self.over:
+            return Extent(size, True)
+        own = [i for i in cut if i in self.over]
+        if own and len(self.over) == 1 and own[0] != cut[-1]:
+            names = [axes[i].name for i in cut]
+            self.report.add(sharded_behind_the_op(str(size), *names, value.span, ()))
+            raise Refused
+        together = len(self.over) == 1
+        for i in cut:
+            if not (together and i in self.over):
+                size = Share(size, axes[i].name)
+        return Extent(size, together and bool(own))
+
     def _layout(self, value: Value) -> str:
         return "own" if self._sharded_rows(value) else "plain"
 
     def _sharded_rows(self, value: Value) -> bool:
-        return value.type.rank > 0 and isinstance(value.type.placements[0], Shard) and value.type.placements[0].dim == 0
+        return value.type.rank > 0 and self._extent(value, 0).sharded
 
     def _extents(self, value: Value) -> tuple[Extent, ...]:
-        p = value.type.placements[0] if value.type.placements else None
-        return tuple(Extent(s, isinstance(p, Shard) and p.dim == i) for i, s in enumerate(value.type.shape))
+        return tuple(self._extent(value, d) for d in range(value.type.rank))
 
     def _rows(self, value: Value) -> SymSize:
         if value.type.rank != 2:
             self._refuse("a value that is not a matrix", "reshape it before the call", value.span)
-        return value.type.shape[0]
+        size = self._extent(value, 0).size
+        if isinstance(size, Share) and len(self.over) > 1:
+            what = f"rows sharded over {size.axis} alone in an op that communicates over both axes"
+            self._refuse(what, "shard them over both, or over neither", value.span)
+        return size
 
     def _cols(self, value: Value) -> Extent:
         return self._extents(value)[-1]
@@ -76,7 +119,7 @@ class Facts:
 
     def _aligned(self, value: Value, span) -> None:
         """Refuse a matrix whose rows may not be multiples of 16 bytes at every size: kernels load 16 at once."""
-        size, sharded = value.type.shape[-1], self._extents(value)[-1].sharded
+        size, sharded = value.type.shape[-1], any(p == Shard(value.type.rank - 1) for p in value.type.placements)
         if isinstance(size, int):
             return  # decided for each world size
         elements = 16 // value.type.dtype.bytes

@@ -29,9 +29,9 @@ from chunkdsl.plan.schedule import (
 # this list against the files.
 RESERVED = frozenset(
     "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own "
-    "tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave halves erf_gelu "
-    "sigmoid silu tanh open_call agree_call stage_shard close_call cdiv round_up shard_rows wide narrow pitch_of "
-    "stride_of padded words_of alive".split()
+    "shard_height shard_begin tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave "
+    "halves erf_gelu sigmoid silu tanh open_call agree_call stage_shard close_call cdiv round_up shard_rows wide "
+    "narrow pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group".split()
 )
 
 
@@ -68,6 +68,7 @@ class OpBuilder(Transports):
             pad=max((n.tiling.bm for n in self.launches), default=1),
             gate=gate,
             choices=tuple(self.choices),
+            over=tuple(self.program.mesh.axes[i].name for i in self.over) if len(self.program.mesh.axes) > 1 else (),
         )
 
     def _statement(self, target: str, value: Value) -> None:

@@ -59,7 +59,7 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
         return None
     if mesh is None and (names.mesh is not None or names.lacks_mesh or names.mesh_lost):
         return None
-    if mesh is not None and len(mesh.axes) > 1:
+    if mesh is not None and len(mesh.axes) > 2:
         return None
     declared = {name: t.type for name, t in tensors.declared.items()}
     return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops),

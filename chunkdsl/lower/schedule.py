@@ -6,6 +6,7 @@ import hashlib
 
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program
+from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.fuse import OpBuilder
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 
@@ -14,13 +15,10 @@ def schedule_program(program: Program, report: Report) -> Schedule:
     """Schedule of every op that can be fused. What cannot is reported as CD5 or CD6 and missing from `ops`."""
     kernels: set[str] = set()
     ops = tuple(s for op in program.ops if (s := schedule_op(op, program, report, kernels)))
-    mesh = program.mesh.axes[0] if program.mesh.axes else None
     return Schedule(
         path=program.source.path,
         digest=hashlib.sha256("\0".join((program.source.text, *program.imported)).encode()).hexdigest(),
-        axis=mesh.name if mesh else "",
-        link=mesh.link if mesh else None,
-        world=mesh.size if mesh else 1,
+        mesh=program.mesh,
         ranges=tuple(program.ranges.values()),
         ops=ops,
     )
@@ -28,4 +26,7 @@ def schedule_program(program: Program, report: Report) -> Schedule:
 
 def schedule_op(op: Op, program: Program, report: Report, kernels: set[str]) -> OpSchedule | None:
     """`kernels`: names of launches that are taken; those of this op are added."""
-    return OpBuilder(op, program, report, kernels).build()
+    try:
+        return OpBuilder(op, program, report, kernels).build()
+    except Refused:
+        return None

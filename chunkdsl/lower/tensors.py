@@ -39,14 +39,14 @@ class Declared:
 
 
 def lower_mesh(node: nodes.Mesh, report: Report) -> Mesh | None:
-    """The mesh; None if an axis is bad. A mesh of two axes is typed, and refused as not built yet."""
+    """The mesh; None if an axis is bad. A mesh of more than two axes is typed, and refused as not built yet."""
     for axis in node.axes:
         if axis.size < 1:
             why = "an axis has at least 1 rank"
             report.add(shape_rules.size_out_of_range(f"axis `{axis.name.text}`", axis.span, why))
             return None
-    if len(node.axes) > 1:
-        report.add(not_built_yet("a mesh of two axes", node.span, "use one axis: `mesh tp[8] over nvlink`"))
+    if len(node.axes) > 2:
+        report.add(not_built_yet("a mesh of three axes", node.span, "use two: `mesh node[2] over rdma, gpu[8]`"))
     seen = {a.name.text: a for a in reversed(node.axes)}
     axes = tuple(a for a in node.axes if seen[a.name.text] is a)
     return Mesh(tuple(MeshAxis(a.name.text, a.size, a.link.text if a.link else None) for a in axes))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from chunkdsl.ir.meshes import bindings
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule, Schedule
@@ -48,7 +49,7 @@ def symmetric_bytes(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapp
 
 def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tuple[Memory, ...]:
     """Every allocation of one op on each rank: buffers, flags, counters, then the words that each op has."""
-    full = {r.name: r.high for r in schedule.ranges} | dict(bounds)
+    full = {r.name: r.high for r in schedule.ranges} | bindings(schedule.mesh) | dict(bounds)
     return (
         *(_buffer(b, op, world, full) for b in op.buffers),
         *(_words(f, "flags", world, full) for f in op.flags),

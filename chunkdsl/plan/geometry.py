@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from chunkdsl.ir.meshes import inner_of, of_rank
 from chunkdsl.ir.policy import ChunkCount, ChunkSize
-from chunkdsl.ir.types import SymSize, evaluate, shard_rows
+from chunkdsl.ir.types import SymSize, evaluate, shard_first, shard_rows
 from chunkdsl.plan.schedule import Extent, Launch
 
 
-def local_size(extent: Extent, dims: Mapping[str, int], world: int, rank: int) -> int:
-    """Elements of an extent that `rank` holds."""
-    size = evaluate(extent.size, dims)
-    return shard_rows(size, world, rank) if extent.sharded else size
+def local_size(extent: Extent, dims: Mapping[str, int], world: int, rank: int, over: tuple[str, ...] = ()) -> int:
+    """Elements of an extent that `rank` holds. `over`: the axes of an op on a mesh of two."""
+    size = evaluate(extent.size, of_rank(over, dims, rank))
+    return shard_rows(size, world, rank, inner_of(over, dims)) if extent.sharded else size
 
 
 def nominal_size(extent: Extent, dims: Mapping[str, int], world: int) -> int:
@@ -27,23 +28,29 @@ def nominal_size(extent: Extent, dims: Mapping[str, int], world: int) -> int:
 
 @dataclass(frozen=True)
 class Geometry:
-    """`rows` elements cut into `groups` shards of `shard` nominal rows, kept every `stride` rows."""
+    """`rows` elements cut into `groups` shards of at most `shard` rows, kept every `stride` rows. Two axes cut one
+    after the other: the outer one into `groups` / `inner` parts, the inner one each part into `inner` shards."""
 
     rows: int
     groups: int
     shard: int
     stride: int
+    inner: int = 1
 
     @staticmethod
-    def of(rows: SymSize, whole: bool, pad: int, dims: Mapping[str, int], world: int) -> Geometry:
+    def of(rows: SymSize, whole: bool, pad: int, dims: Mapping[str, int], world: int, inner: int = 1) -> Geometry:
         n = evaluate(rows, dims)
         groups = 1 if whole else world
         shard = max(1, -(-n // groups))
-        return Geometry(n, groups, shard, -(-shard // pad) * pad)
+        return Geometry(n, groups, shard, -(-shard // pad) * pad, 1 if whole else inner)
 
     def height(self, owner: int) -> int:
         """Rows that shard `owner` really has: 0 for an empty one."""
-        return max(0, min(self.rows - owner * self.shard, self.shard))
+        return shard_rows(self.rows, self.groups, owner, self.inner)
+
+    def first(self, owner: int) -> int:
+        """The row of the tensor that shard `owner` begins with."""
+        return shard_first(self.rows, self.groups, owner, self.inner)
 
     def chunk(self, chunk: ChunkSize) -> int:
         """Rows of a chunk."""

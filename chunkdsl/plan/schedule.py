@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
-from chunkdsl.ir.types import DimRange, SymSize
+from chunkdsl.ir.types import DimRange, Mesh, SymSize
 from chunkdsl.plan.routes import Walk
 from chunkdsl.record import record
 
@@ -269,16 +270,29 @@ class OpSchedule:
     pad: int
     gate: Gate
     choices: tuple[Choice, ...]
+    over: tuple[str, ...] = ()  # on a mesh of two axes: those that it communicates over, whose ranks it counts
+
+    @property
+    def nested(self) -> bool:
+        """It communicates over two axes together, which cut shards one after the other."""
+        return len(self.over) > 1
 
 
 @record
 class Schedule:
-    """All ops of a file. `ranges` are the run-time dims; `world` is the size that the mesh declares."""
+    """All ops of a file. `ranges` are the run-time dims."""
 
     path: str
     digest: str  # sha256 of the spec text and of the plan files that it brings in
-    axis: str
-    link: str | None
-    world: int
+    mesh: Mesh
     ranges: tuple[DimRange, ...]
     ops: tuple[OpSchedule, ...]
+
+    @property
+    def world(self) -> int | tuple[int, ...]:
+        """The world size that the mesh declares (ir/meshes)."""
+        return declared(self.mesh)
+
+    def link_of(self, op: OpSchedule) -> str | None:
+        """The link that an op communicates over: the outer axis's, the slower one, where it does so over both."""
+        return next((a.link for a in self.mesh.axes if not op.over or a.name in op.over), None)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from chunkdsl.ir.meshes import inner_of
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size
@@ -105,6 +106,7 @@ def summarise(
 ) -> Summary:
     """`plan` is `unroll(schedule, op, world, [dims], bounds)`."""
     held = memory(schedule, op, plan.world, bounds)
+    links = dict.fromkeys(a.link for a in schedule.mesh.axes if a.link and (not op.over or a.name in op.over))
     sizes = {b.name: ITEM[b.dtype] for b in plan.buffers}
     sent, received = crossing(plan, rank, sizes)
     least = op.gate.fuse_from
@@ -114,7 +116,7 @@ def summarise(
         line=op.line,
         world=plan.world,
         rank=rank,
-        link=schedule.link or "",
+        link=" and ".join(links),
         dims=tuple(sorted(dims.items())),
         bounds=tuple(sorted(bounds.items())),
         slots=op.slots,
@@ -169,7 +171,7 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
     """About how many tasks the plan of one call has: a task for each chunk of a shard that a rank computes or moves."""
     count = 0
     for n in op.launches:
-        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world)
+        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world, inner_of(op.over, dims))
         chunks = max([g.chunks(c) for c in (n.chunk, n.out_chunk) if c is not None], default=1)
         runs = min(chunks, -(-g.shard // n.tiling.bm))
         count += world * ((world if n.space == "all" else 1) * runs)
@@ -183,7 +185,7 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
 def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
     yield Started("open_call", "open", op.line, "takes the next epoch")
     for n in op.launches:
-        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world)
+        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world, inner_of(op.over, dims))
         if n.staging:
             s = n.staging
             barrier = ", then an entry barrier" if s.wait_all else ""
@@ -203,7 +205,7 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
 
 def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: Mapping[str, int]) -> Started:
     t = n.tiling
-    columns = max(1, -(-local_size(n.cols, dims, world, rank) // t.bn))
+    columns = max(1, -(-local_size(n.cols, dims, world, rank, op.over) // t.bn))
     grid = (world if n.space == "all" else 1, -(-g.shard // t.bm), columns)
     tiles = grid[0] * grid[1] * grid[2]
     movers = sum(m.programs for m in n.moves if m.via != "copy_engine")
@@ -250,9 +252,9 @@ def _chunks(op: OpSchedule, world: int, dims: Mapping[str, int]):
             d = n.destination
             found.append((n.out_chunk, d.stage or d.buffer, n.cols, d.dtype, n.space == "whole"))
         for chunk, buffer, cols, dtype, whole in found:
-            g = Geometry.of(n.rows, whole, op.pad, dims, world)
+            g = Geometry.of(n.rows, whole, op.pad, dims, world, inner_of(op.over, dims))
             rule = f"{chunk.count} per shard" if isinstance(chunk, ChunkCount) else f"{chunk.count} rows"
-            width = local_size(cols, dims, world, 0)
+            width = local_size(cols, dims, world, 0, op.over)
             rows = g.chunk(chunk)
             yield Chunks(buffer, rule, rows, g.chunks(chunk), g.groups, rows * width * ITEM[dtype])
 

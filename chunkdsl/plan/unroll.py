@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from chunkdsl.ir.meshes import inner_of
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.plan import Access, Act, Buffer, Plan, Region
@@ -33,8 +34,11 @@ Dims = Mapping[str, int]
 def unroll(
     schedule: Schedule, op: OpSchedule, world: int, calls: Sequence[Dims], bounds: Dims | None = None
 ) -> Plan:
-    """Plan of `op` for consecutive fused calls with these run-time dims. `bounds` (default: each dim's largest value
-    among the calls) sizes buffers and flag words, as construction does."""
+    """Plan of `op` for consecutive fused calls with these bindings of run-time dims. `bounds` (default: the largest of
+    each among the calls) sizes buffers and flag words, as construction does.
+
+    On a mesh of two axes `world` counts the ranks of one subgroup, those that the op communicates with, and `calls` and
+    `bounds` also bind the axes (ir/meshes): other subgroups do the same on other rows, and share nothing with it."""
     if bounds is None:
         bounds = {k: max(c[k] for c in calls) for k in calls[0]} if calls and calls[0] else {}
     book, contents = Book(op, world, bounds), Contents(op, world)
@@ -127,16 +131,16 @@ def _results(op: OpSchedule, world: int, rank: int, call: int, dims: Dims, conte
 
 def _result(op: OpSchedule, n: Launch, world: int, rank: int, call: int, dims: Dims) -> tuple[Region, int]:
     """The whole of a result on one rank, and the row of the tensor that it begins with."""
-    g = Geometry.of(n.rows, False, op.pad, dims, world)
+    g = Geometry.of(n.rows, False, op.pad, dims, world, inner_of(op.over, dims))
     own = n.destination.layout == "own"
     rows = g.height(rank) if own else g.rows
-    region = Region(n.destination.buffer, rank, call, 0, rows, 0, local_size(n.cols, dims, world, rank))
-    return region, rank * g.shard if own else 0
+    region = Region(n.destination.buffer, rank, call, 0, rows, 0, local_size(n.cols, dims, world, rank, op.over))
+    return region, g.first(rank) if own else 0
 
 
 def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[Buffer]:
     for b in op.buffers:
-        g = Geometry.of(b.rows, b.groups != "world", op.pad, bounds, world)
+        g = Geometry.of(b.rows, b.groups != "world", op.pad, bounds, world, inner_of(op.over, bounds))
         rows = evaluate(b.rows, bounds) if b.groups == "whole" and b.kind == "local" else g.stride
         rows *= 1 if b.groups == "whole" else world
         yield Buffer(b.name, b.kind, b.dtype, max(1, rows), max(1, nominal_size(b.cols, bounds, world)), b.slots)

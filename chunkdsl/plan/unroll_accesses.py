@@ -23,9 +23,9 @@ def tile_accesses(f: Frame, rank: int, owner: int, first: int, live: int) -> tup
             at = owner * g.stride
             region = Region(o.source, rank, f.slot, at + first, at + live, 0, f.widths[o.source])
             what, mask = f.contents.gathered(o.source)
-            found.append(Access(Act.NEED, region, None, what, mask, (owner * g.shard + first, 0)))
+            found.append(Access(Act.NEED, region, None, what, mask, (g.first(owner) + first, 0)))
         else:
-            low = first if o.layout == "own" else owner * g.shard + first
+            low = first if o.layout == "own" else g.first(owner) + first
             found += f.reads_local(o.source, rank, low, low + live - first)
     cols = f.cols[rank]
     if cols:
@@ -41,7 +41,7 @@ def tile_accesses(f: Frame, rank: int, owner: int, first: int, live: int) -> tup
 def _local(f: Frame, rank: int, owner: int, first: int, box: Box) -> Region:
     """A buffer of the instance, or a result, which is new for every call."""
     d = f.launch.destination
-    row = first if d.layout == "own" else owner * f.geometry.shard + first
+    row = first if d.layout == "own" else f.geometry.first(owner) + first
     return box(d.buffer, rank, 0 if d.buffer in f.kinds else f.call, row)
 
 
@@ -51,7 +51,7 @@ def _local_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list
     moved = next((o for o in n.operands if o.arrived and not n.products), None)
     if moved is not None and what != n.name:  # copied out of a broadcast buffer
         return [Access(Act.COPY, region, box(moved.source, rank, f.slot, owner * g.stride + first))]
-    return [Access(Act.PUT, region, None, what, mask, (owner * g.shard + first, 0))]
+    return [Access(Act.PUT, region, None, what, mask, (g.first(owner) + first, 0))]
 
 
 def _partial_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[Access]:
@@ -67,7 +67,7 @@ def _partial_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> li
         regions = [box(d.stage, rank, f.slot, row)]
     else:
         regions = [box(d.buffer, rank, 0, row)]
-    return [Access(Act.PUT, r, None, f.sum_name, 1 << rank, (owner * g.shard + first, 0)) for r in regions]
+    return [Access(Act.PUT, r, None, f.sum_name, 1 << rank, (g.first(owner) + first, 0)) for r in regions]
 
 
 def _sum_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[Access]:

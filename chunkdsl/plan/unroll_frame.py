@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from chunkdsl.ir.meshes import inner_of
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.schedule import Launch, OpSchedule
@@ -15,6 +16,7 @@ class Frame:
     """heights   rows that each shard really has
     blocks    runs of row blocks with equal chunks (Geometry.blocks)
     cols      columns of the launch's value on each rank
+    inner     ranks of the inner axis, where the op communicates over two
     widths    columns of each buffer in this call
     slot      copy of the symmetric buffers that this call uses: the first epoch is 1
     gather    the moves whose arrivals the tiles wait for, if they wait for a gather
@@ -26,10 +28,11 @@ class Frame:
     ) -> None:  # fmt: skip
         self.op, self.world, self.launch, self.call, self.dims = op, world, launch, call, dims
         self.book, self.contents = book, contents
-        self.geometry = g = Geometry.of(launch.rows, launch.space == "whole", op.pad, dims, world)
+        self.inner = inner_of(op.over, dims)
+        self.geometry = g = Geometry.of(launch.rows, launch.space == "whole", op.pad, dims, world, self.inner)
         self.heights = [g.height(owner) for owner in range(world)]
         self.blocks = list(g.blocks(launch))
-        self.cols = [local_size(launch.cols, dims, world, rank) for rank in range(world)]
+        self.cols = [local_size(launch.cols, dims, world, rank, op.over) for rank in range(world)]
         self.kinds = {b.name: b.kind for b in op.buffers}
         self.widths = {b.name: nominal_size(b.cols, dims, world) for b in op.buffers}
         self.slot = (call + 1) % op.slots
@@ -47,9 +50,10 @@ class Frame:
         if source not in self._local:
             maker = self.contents.maker(source)
             own = maker.destination.layout == "own"
-            shard = Geometry.of(maker.rows, False, self.op.pad, self.dims, self.world).shard if own else 0
-            cols = [local_size(maker.cols, self.dims, self.world, rank) for rank in range(self.world)]
-            self._local[source] = *self.contents.of(maker), shard, cols
-        what, mask, shard, cols = self._local[source]
+            g = Geometry.of(maker.rows, False, self.op.pad, self.dims, self.world, self.inner)
+            over, ranks = self.op.over, range(self.world)
+            cols = [local_size(maker.cols, self.dims, self.world, rank, over) for rank in ranks]
+            self._local[source] = *self.contents.of(maker), [g.first(rank) if own else 0 for rank in ranks], cols
+        what, mask, origins, cols = self._local[source]
         region = Region(source, rank, 0, low, high, 0, cols[rank])
-        return [] if region.empty else [Access(Act.NEED, region, None, what, mask, (rank * shard + low, 0))]
+        return [] if region.empty else [Access(Act.NEED, region, None, what, mask, (origins[rank] + low, 0))]

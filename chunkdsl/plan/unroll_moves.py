@@ -19,7 +19,7 @@ def add_staging(f: Frame, rank: int) -> None:
     height, ranks = f.heights[rank], range(f.world)
     region = Region(s.buffer, rank, f.slot, rank * g.stride, rank * g.stride + height, 0, f.widths[s.buffer])
     reads = f.reads_local(s.source, rank, 0, height) if s.source in f.kinds else []
-    put = () if region.empty else (Access(Act.PUT, region, None, s.source, 1, (rank * g.shard, 0)),)
+    put = () if region.empty else (Access(Act.PUT, region, None, s.source, 1, (g.first(rank), 0)),)
     word = f"{s.source} staged"
     said = tuple([book.signal(s.ready, p, rank, rank, f.call, word) for p in ranks]) if s.ready else ()
     label = f"stages its shard of {s.source}"

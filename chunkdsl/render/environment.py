@@ -8,11 +8,12 @@ from textwrap import wrap
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from chunkdsl.ir.meshes import world_text
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
 from chunkdsl.plan.tables import RouteTable
-from chunkdsl.render.view import chunk_cap_text, chunk_text, dim_text, extent_cap_text, extent_text
+from chunkdsl.render.view import chunk_cap_text, chunk_text, cut_before, dim_text, extent_cap_text, extent_text
 from chunkdsl.resources import folder
 
 TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32"}
@@ -46,15 +47,28 @@ def finalize(value):
 
 
 def extent_pair(extent: Extent) -> str:
-    """(size, sharded) for the tables of a module: a name to solve for, a number, or a function of the dims."""
-    size = extent.size
+    """(size, sharded) for the tables of a module: a name to solve for, a number, or a function of the dims. On a mesh
+    of two axes the names of those follow that cut the size before the op's own."""
+    size, before = cut_before(extent.size)
+    more = f", {', '.join(map(quoted, before))}" if before else ""
     if isinstance(size, DimRef):
         text = f'"{size.name}"'
     elif isinstance(size, int):
         text = str(size)
     else:
         text = f"lambda d: {dim_text(size, 'd')}"
-    return f"({text}, {extent.sharded})"
+    return f"({text}, {extent.sharded}{more})"
+
+
+def quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+def worlds_text(worlds) -> str:
+    """World sizes of a mesh of one axis as runs, of two as products."""
+    if all(isinstance(w, int) for w in worlds):
+        return ranges_text(worlds)
+    return ", ".join(map(world_text, worlds))
 
 
 def ranges_text(numbers) -> str:
@@ -69,11 +83,10 @@ def ranges_text(numbers) -> str:
     return ", ".join(texts)
 
 
-def flops_text(launch: Launch) -> str:
+def flops_text(launch: Launch, nested: bool) -> str:
     """A multiplication and an addition for each element of the products' operands."""
-    rows = dim_text(launch.rows, "dims")
-    rows = f"shard_rows({rows}, W, rank)" if launch.space == "own" else rows
-    factors = 2 * len(launch.products), rows, extent_text(launch.cols), extent_text(launch.depth)
+    rows = extent_text(Extent(launch.rows, launch.space == "own"), nested)
+    factors = 2 * len(launch.products), rows, extent_text(launch.cols, nested), extent_text(launch.depth, nested)
     return " * ".join(
         str(f) if isinstance(f, int) or f.isidentifier() or f.endswith(")") else f"({f})" for f in factors
     )
@@ -115,15 +128,14 @@ def environment() -> Environment:
         "vec": lambda dtype: {"bf16": 8, "f16": 8, "f32": 4}[dtype],
         "size": lambda s: dim_text(s, "dims"),
         "bound_size": lambda s: dim_text(s, "bounds"),
-        "local": extent_text,
         "local_cap": extent_cap_text,
         "extent": extent_pair,
         "chunk_rows": chunk_text,
         "chunk_cap": chunk_cap_text,
-        "flops": flops_text,
         "host_walk": WALKS.__getitem__,
         "plain_value": plain_value,
-        "ranges": ranges_text,
+        "worlds": worlds_text,
+        "world_value": str,
         "route_rows": route_rows,
         "wrapped": lambda text, indent: f"\n{' ' * indent}".join(wrap(text, 116 - indent)),
         "dedent": lambda text: "\n".join(line.removeprefix("    ") for line in text.split("\n")),

@@ -7,22 +7,24 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace
 
 import chunkdsl
+from chunkdsl.ir.meshes import World
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
 from chunkdsl.plan.tables import route_tables
-from chunkdsl.render.environment import TORCH, environment, plain_step
+from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.inline import needed_helpers
-from chunkdsl.render.view import LaunchView, memory_entries
+from chunkdsl.render.view import LaunchView, cut_before, extent_text, memory_entries
 
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
 
-def render_module(schedule: Schedule, proven: tuple[int, ...], command: str = "") -> str:
+def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = "") -> str:
     """Text of the module. `proven`: the world sizes that its proofs cover."""
     title = class_name(schedule.path)
+    axes = [a.name for a in schedule.mesh.axes] if len(schedule.mesh.axes) > 1 else []
     ops = [render_op(op, schedule, proven) for op in schedule.ops]
-    always = ("Instance", "register_operators")
+    always = ("Instance", "register_operators", *(["MeshRanks"] if axes else []))
     body = "\n\n".join([*(k for op in ops for k in op.kernels), *(op.text for op in ops), *always])
     helpers = needed_helpers(body)
     imports = sorted({*BASE_IMPORTS, *(line for h in helpers for line in h.imports)})
@@ -31,6 +33,7 @@ def render_module(schedule: Schedule, proven: tuple[int, ...], command: str = ""
         .get_template("module.py.jinja")
         .render(
             title=title,
+            axes=axes,
             version=chunkdsl.__version__,
             path=schedule.path,
             digest=schedule.digest,
@@ -111,6 +114,8 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> Si
         return f"at_{source}" if b is not None and b.kind == "symmetric" else f"{source}_"
 
     env.filters = environment().filters | {
+        "local": lambda extent: extent_text(extent, op.nested),
+        "flops": lambda launch: flops_text(launch, op.nested),
         "held": held,
         "plain_held": plain_held,
         "plain_name": plain_held,
@@ -157,14 +162,15 @@ def stage_tiling(op: OpSchedule):
     return op.launches[0].tiling
 
 
-def gathered(op: OpSchedule) -> list[tuple[str, str, str]]:
-    """(parameter, gathered buffer, its row dim) for parameters that may be produced in place."""
+def gathered(op: OpSchedule) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """(parameter, gathered buffer, its row dim, axes that cut it before those of the op), for parameters that may be
+    produced in place."""
     names = {p.name for p in op.parameters}
     found = []
     for n in op.launches:
         if n.staging and n.staging.source in names:
-            rows = n.staging.rows.name if isinstance(n.staging.rows, DimRef) else ""
-            found.append((n.staging.source, n.staging.buffer, rows))
+            rows, before = cut_before(n.staging.rows)
+            found.append((n.staging.source, n.staging.buffer, rows.name if isinstance(rows, DimRef) else "", before))
     return found
 
 
@@ -173,7 +179,8 @@ def plain_names(views: list[LaunchView]) -> str:
     wanted = ["m"] if any(v.launch.staging or v.launch.sums for v in views) else []
     wanted += ["W"] if any(v.launch.staging or v.scattered for v in views) else []
     wanted += ["rank"] if any(v.scattered for v in views) else []
-    values = {"m": "self.machine", "W": "self.world", "rank": "self.rank"}
+    wanted += ["inner"] if "W" in wanted and views[0].op.nested else []
+    values = {"m": "self.machine", "W": "self.world", "rank": "self.rank", "inner": "self.inner"}
     return f"{', '.join(wanted)} = {', '.join(values[w] for w in wanted)}" if wanted else "# local"
 
 

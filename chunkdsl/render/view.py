@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from chunkdsl.ir.policy import ChunkCount
-from chunkdsl.ir.types import DimRef
+from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
 from chunkdsl.plan.schedule import Buffer, Extent, Flags, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import hops_name, order_name
 
@@ -27,14 +27,26 @@ def dim_text(size, mapping: str) -> str:
         return f'{mapping}["{size.name}"]'
     if isinstance(size, int):
         return str(size)
+    if isinstance(size, Share):
+        at = f'{mapping}["{size.axis}"], {mapping}["{index_key(size.axis)}"]'
+        return f"shard_rows({dim_text(size.size, mapping)}, {at})"
     a, b = dim_text(size.left, mapping), dim_text(size.right, mapping)
     return f"cdiv({a}, {b})" if size.op == "/" else f"({a} {'%' if size.op == 'mod' else size.op} {b})"
 
 
-def extent_text(extent: Extent) -> str:
-    """Elements that this rank holds."""
+def cut_before(size: SymSize) -> tuple[SymSize, tuple[str, ...]]:
+    """A size without the axes that cut it before those of the op, and these axes, outer first."""
+    axes = []
+    while isinstance(size, Share):
+        axes.append(size.axis)
+        size = size.size
+    return size, tuple(reversed(axes))
+
+
+def extent_text(extent: Extent, nested: bool) -> str:
+    """Elements that this rank holds. `nested`: of an op over two axes together."""
     text = dim_text(extent.size, "dims")
-    return f"shard_rows({text}, W, rank)" if extent.sharded else text
+    return f"shard_rows({text}, W, rank{', inner' * nested})" if extent.sharded else text
 
 
 def extent_cap_text(extent: Extent) -> str:
@@ -63,6 +75,10 @@ class LaunchView:
         self.arguments = tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
         self.integers = ", ".join(f'"{n}"' for n in [*(a.name for a in self.arguments if a.integer), "active"])
+
+    def rows_of(self, owner: str) -> str:
+        """Rows of a shard, in the wrapper."""
+        return f"shard_rows(rows, W, {owner}{', inner' * self.op.nested})"
 
     @property
     def site(self) -> int:
@@ -138,9 +154,9 @@ class LaunchView:
         )
         for name in ("limit", "rank", "rows", "shard", "stride"):
             yield Argument(name, name, name, True)
-        yield Argument("n", extent_text(n.cols), extent_text(n.cols), True)
+        yield Argument("n", *[extent_text(n.cols, self.op.nested)] * 2, True)
         if n.products:
-            yield Argument("depth", extent_text(n.depth), extent_text(n.depth), True)
+            yield Argument("depth", *[extent_text(n.depth, self.op.nested)] * 2, True)
         yield from self._operands()
         if n.chunk_flags:
             flags = self.flags[n.chunk_flags]
@@ -207,7 +223,7 @@ class LaunchView:
         x = m.name
         chunk = self.launch.chunk if m.kind == "gather" else self.launch.out_chunk
         local = f"self._{m.buffer}.local"
-        yield Argument(f"{x}_n", extent_text(m.cols), extent_text(m.cols), True)
+        yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk)
         yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
         yield Argument(f"{x}_cap", "W * stride_cap", "W * stride_cap", True)

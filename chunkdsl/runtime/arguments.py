@@ -4,6 +4,8 @@ alone, also symbolic ones. Copied into the module.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -11,17 +13,23 @@ def cdiv(a, b):
     return -(-a // b)
 
 
-def shard_rows(size, world, rank):
-    """Elements of a ceil-divided dim that `rank` holds; the last ranks may hold fewer or none."""
+def shard_rows(size, world, rank, inner=1):
+    """Elements of a ceil-divided dim that `rank` holds; the last ranks may hold fewer or none. Of two mesh axes the
+    outer one cuts first, then the `inner` ranks of the other what is left."""
+    if inner > 1:
+        return shard_rows(shard_rows(size, world // inner, rank // inner), inner, rank % inner)
     each = cdiv(size, world)
     return max(0, min(size, (rank + 1) * each) - rank * each)
 
 
 class Arguments:
-    """The tables of a generated op (shapes are tuples of (size, sharded)), and what follows from them."""
+    """The tables of a generated op (shapes are tuples of (size, sharded)), and what follows from them.
+
+    On a mesh of two axes an extent goes on with the axes that cut it before those over which the op communicates;
+    `here` has the ranks of each axis and this rank's index on it, `inner` is 1 but for an op over both axes."""
 
     NAME, PARAMETERS, RESULTS, RANGES = "", {}, {}, {}
-    world, rank = 1, 0
+    world, rank, inner, here = 1, 0, 1, {}
 
     def count(self, tensors, given):
         """TypeError for too few or many tensors, or a size that the op does not have."""
@@ -45,9 +53,10 @@ class Arguments:
         dims = {name: value for name, value in given.items() if value is not None}
         for tensor, (_, shape) in zip(tensors, self.PARAMETERS.values(), strict=True):
             lengths = tensor.shape if isinstance(tensor, torch.Tensor) else tensor
-            for length, (size, sharded) in zip(lengths, shape, strict=True):
+            for length, (size, sharded, *before) in zip(lengths, shape, strict=True):
                 if isinstance(size, str):
-                    dims.setdefault(size, length * self.world if sharded else length)
+                    cuts = math.prod(self.here[axis] for axis in before) * (self.world if sharded else 1)
+                    dims.setdefault(size, length * cuts)
         return dims
 
     def result_shapes(self, tensors, given):
@@ -62,8 +71,15 @@ class Arguments:
         ]
 
     def local_shape(self, shape, dims):
-        """This rank's shape for declared extents (size, sharded)."""
-        sizes = (dims[s] if isinstance(s, str) else s(dims) if callable(s) else s for s, _ in shape)
-        return tuple(
-            shard_rows(n, self.world, self.rank) if sharded else n for n, (_, sharded) in zip(sizes, shape, strict=True)
-        )
+        """This rank's shape for declared extents."""
+        found = []
+        for size, sharded, *before in shape:
+            n = self.cut(dims[size] if isinstance(size, str) else size(dims) if callable(size) else size, before)
+            found.append(shard_rows(n, self.world, self.rank, self.inner) if sharded else n)
+        return tuple(found)
+
+    def cut(self, n, axes):
+        """What is left on this rank of a dim that these axes of the mesh have cut."""
+        for axis in axes:
+            n = shard_rows(n, self.here[axis], self.here[f"{axis}.rank"])
+        return n

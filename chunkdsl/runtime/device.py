@@ -52,6 +52,23 @@ def walk_ascending_own(rank, step, W: tl.constexpr):
 
 
 @triton.jit
+def shard_height(owner, rows, W: tl.constexpr, INNER: tl.constexpr):
+    """Rows of a shard that two mesh axes have cut: the outer one first, INNER ranks of the inner one what is left."""
+    outer = tl.cdiv(rows, W // INNER)
+    part = tl.maximum(tl.minimum(rows - owner // INNER * outer, outer), 0)
+    each = tl.cdiv(part, INNER)
+    return tl.maximum(tl.minimum(part - owner % INNER * each, each), 0)
+
+
+@triton.jit
+def shard_begin(owner, rows, W: tl.constexpr, INNER: tl.constexpr):
+    """The first row of such a shard."""
+    outer = tl.cdiv(rows, W // INNER)
+    part = tl.maximum(tl.minimum(rows - owner // INNER * outer, outer), 0)
+    return owner // INNER * outer + owner % INNER * tl.cdiv(part, INNER)
+
+
+@triton.jit
 def tile_place(tile, blocks, columns, GROUP: tl.constexpr):
     """Row block and column block of a shard's tile: GROUP row blocks share the columns in cache."""
     span = GROUP * columns

@@ -5,20 +5,20 @@ from __future__ import annotations
 import torch
 
 from chunkdsl.runtime.machine import Machine
+from chunkdsl.runtime.ranks import Ranks
 
 
 class Instance:
     """All ops of one spec on one process group. Construction is collective, in the same order on every rank."""
 
     NAME, OPS, RANGES, PROVEN, DIGEST, COMMAND, GENERATOR = "", {}, {}, (), "", "", ""
+    AXES, RANKS = (), Ranks
 
     def __init__(self, group=None, *, mesh=None, device=None, timeout=None, check_calls=False, machine=None, **bounds):
         if machine is None:
-            if mesh is not None:
-                group = mesh.get_group() if hasattr(mesh, "get_group") else mesh
             if device is None:
                 device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
-            machine = Machine(group, device)
+            machine = Machine(self.RANKS.group_of(self.NAME, self.AXES, group, mesh), device)
         unknown = set(bounds) - set(self.RANGES)
         if unknown:
             known = ", ".join(self.RANGES)
@@ -28,14 +28,15 @@ class Instance:
             if not low <= value <= high:
                 raise ValueError(f"{self.NAME}: the bound {name} = {value} is outside the declared {low}..{high}")
         timeout = machine.timeout() if timeout is None else timeout
+        self.ranks = ranks = self.RANKS(self.NAME, self.AXES, machine, mesh)
         self.machine, self.limit, self.check_calls = machine, int(timeout * 1e9), check_calls
-        self.bounds = {name: high for name, (_, high, _) in self.RANGES.items()} | bounds
-        if machine.world not in self.PROVEN:
+        self.bounds = {name: high for name, (_, high, _) in self.RANGES.items()} | bounds | ranks.first
+        if ranks.shape not in self.PROVEN:
             raise ValueError(
-                f"{self.NAME} is proven for {', '.join(map(str, self.PROVEN))} ranks, not for {machine.world}; "
-                f"rebuild it: {self.COMMAND} --world {machine.world}"
+                f"{self.NAME} is proven for {', '.join(map(ranks.said, self.PROVEN))} ranks, not for "
+                f"{ranks.said(ranks.shape)}; rebuild it: {self.COMMAND} --world {ranks.said(ranks.shape)}"
             )
-        mine = (self.GENERATOR, self.DIGEST, sorted(self.bounds.items()), machine.world, machine.target, machine.sms)
+        mine = (self.GENERATOR, self.DIGEST, sorted(self.bounds.items()), ranks.shape, machine.target, machine.sms)
         mine += (self.limit, check_calls)
         votes = machine.vote(mine)
         odd = [rank for rank, vote in enumerate(votes) if vote != votes[0]]
@@ -53,9 +54,12 @@ class Instance:
 
     @classmethod
     def symmetric_bytes(cls, bounds=None, world=1):
-        """Bytes of symmetric memory that each of `world` ranks gives for these bounds (default: the declared ones)."""
+        """Bytes of symmetric memory that each of `world` ranks gives for these bounds (default: the declared ones); on
+        a mesh of two axes `world` is (outer, inner)."""
         dims = {name: high for name, (_, high, _) in cls.RANGES.items()} | (bounds or {})
-        return sum(operation.symmetric_bytes(dims, world) for operation in cls.OPS.values())
+        dims |= cls.RANKS.bound(cls.AXES, world)
+        operations = cls.OPS.values()
+        return sum(o.symmetric_bytes(dims, cls.RANKS.count(cls.AXES, world, o.OVER)) for o in operations)
 
     def check(self):
         """RuntimeError if any op of this instance has died. After graph replays call this."""
@@ -74,5 +78,6 @@ class Instance:
                 operation = getattr(self, name)
                 operation.forget(f"{self.NAME} is closed")
         self.machine.barrier()
-        self.machine.release()
+        for machine in self.ranks.machines:
+            machine.release()
         self.machine = None

@@ -50,6 +50,10 @@ class Machine:
                 library = ctypes.CDLL("libcuda.so.1")
                 self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
 
+    def among(self, ranks, group):
+        """The same device among some of its ranks (ascending, as it counts), whose process group is `group`."""
+        return Machine(group, self.device)
+
     # ---- memory, at construction (only `empty` is called per call)
 
     def symmetric(self, name, shape, dtype):

@@ -33,6 +33,19 @@ def stride_of(rows, ranks, pad):
     return round_up(max(1, cdiv(rows, ranks)), pad)
 
 
+def parted(whole, world, inner=1):
+    """The shards of a tensor behind each other, padded to equal rows: [world * each, n]."""
+    each, row = cdiv(whole.shape[0], world), 0
+    if world * each == whole.shape[0]:
+        return whole
+    padded = whole.new_zeros((world * each, *whole.shape[1:]))
+    for rank in range(world):
+        height = shard_rows(whole.shape[0], world, rank, inner)
+        padded[rank * each : rank * each + height] = whole[row : row + height]
+        row += height
+    return padded
+
+
 def wide(tensor):
     """f32 where the dtype is a half; epilogues compute in it."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
@@ -54,11 +67,12 @@ class Operation(Arguments):
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
     MATRICES, GATHERED, STAGE_BLOCK, INOUT = (), {}, (32, 256), ()
     SLOTS, CLOSING, PAD, GATE, FALLBACK = 1, False, 1, ("", 0), "nccl"
-    HOST_WORD, LANES, TABLES = False, (), {}
+    HOST_WORD, LANES, OVER, TABLES = False, (), (), {}
     closed_because = ""
 
     def __init__(self, module):
-        self.module, self.machine = module, module.machine
+        self.module, self.machine = module, module.ranks.machine_of(self.OVER)
+        self.inner, self.here = module.ranks.inner_of(self.OVER), module.ranks.here
         self.world, self.rank = self.machine.world, self.machine.rank
         self.said = False
         self.number = Live.add(self)
@@ -210,11 +224,15 @@ class Operation(Arguments):
         for name, (dtype, shape) in self.PARAMETERS.items():
             if name not in self.MATRICES:
                 continue
-            size, sharded = shape[-1]
+            size, sharded, *before = shape[-1]
             if isinstance(size, str) or callable(size):
                 continue
-            for rank in range(self.world):
-                n = shard_rows(size, self.world, rank) if sharded else size
+            lengths = [size]
+            for axis in before:
+                ranks = self.here[axis]
+                lengths = [shard_rows(n, ranks, rank) for n in lengths for rank in range(ranks)]
+            for n, rank in [(n, rank) for n in lengths for rank in range(self.world)]:
+                n = shard_rows(n, self.world, rank, self.inner) if sharded else n
                 if n * dtype.itemsize % 16:
                     return f"rank {rank}'s rows of {name} are {n * dtype.itemsize} bytes, not a multiple of 16"
         return None
@@ -249,8 +267,9 @@ class Operation(Arguments):
         if name not in self.GATHERED or self.SLOTS != 1:
             why = "alternates between two buffers (write buffers = 1)" if name in self.GATHERED else "is not gathered"
             raise ValueError(f"{self.NAME}: {name} {why}, so it has no place to be produced in")
-        rows = given.get(self.GATHERED[name][1]) or shape[0] * self.world
-        target = getattr(self, f"_{self.GATHERED[name][0]}").local
+        gathered, dim, *before = self.GATHERED[name]
+        rows = self.cut(given[dim], before) if given.get(dim) else shape[0] * self.world
+        target = getattr(self, f"_{gathered}").local
         own = self.rank * round_up(max(1, cdiv(rows, self.world)), self.PAD)
         if own + shape[0] > target.shape[0] or shape[1] > target.shape[1]:
             raise ValueError(f"{self.NAME}: {name} of local shape {tuple(shape)} does not fit this instance's bounds")
@@ -299,6 +318,7 @@ class Operation(Arguments):
         programs = max(1, min(self.machine.sms, tiles + first + last))
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
         shared = {k: v for k, v in constants.items() if k not in ("WARPS", "STAGES", "NARROW_BN")}
+        shared |= {"INNER": self.inner} if len(self.OVER) > 1 else {}
         shared |= {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
         args = {**args, "active": active}
         self.machine.launch(kernel, programs, args, {**movers, **shared}, constants["WARPS"], stages)

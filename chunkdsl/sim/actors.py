@@ -127,7 +127,7 @@ class Host(Actor):
         self.ready: Callable[[], bool] | None = None
         self.waiting = ""
         self.result = None
-        self.meetings = 0
+        self.meetings: dict[tuple[int, ...], int] = {}  # had with each set of ranks
 
         def run():
             self.result = function()

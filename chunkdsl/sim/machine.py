@@ -24,16 +24,25 @@ class SimMachine:
     """See `Machine`. Beyond it: `adopt` names memory that is not an argument of a launch, `next_call` marks calls
     in the log. Methods work inside `World.run` only, on the rank's own host function."""
 
-    def __init__(self, world: World, rank: int) -> None:
+    def __init__(self, world: World, rank: int, members: tuple[int, ...] = ()) -> None:
+        """Rank `rank` of the simulated world, on its own or among `members` (ranks of the world, ascending)."""
         self._world = world
         self.group = None
-        self.rank = rank
-        self.world = world.size
+        self.members = members or tuple(range(world.size))
+        self.place = rank  # in the world; `rank` counts among the members
+        self.rank = self.members.index(rank)
+        self.world = len(self.members)
         self.device = torch.device("cpu")
         self.sms = world.sms
         self.target = "sim"
         self.call = 0
         self._forked: set[str] = set()
+
+    def among(self, ranks, group):
+        """The same rank among some of the members, by their ranks here."""
+        found = SimMachine(self._world, self.place, tuple(self.members[r] for r in ranks))
+        found.target = self.target
+        return found
 
     def next_call(self) -> int:
         """Launches and copies from now on belong to the next call, in the log. Returns its number, from 1."""
@@ -43,40 +52,40 @@ class SimMachine:
     def adopt(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Make `tensor` known as memory of this rank (the source of a copy, say). Arguments of launches are adopted
         by themselves. Returns it."""
-        self._world.accesses.space.adopt(name, self.rank, tensor)
+        self._world.accesses.space.adopt(name, self.place, tensor)
         return tensor
 
     # ---- memory
 
     def symmetric(self, name, shape, dtype):
-        """Zeroed memory on every rank, reachable from each. Raises CollectiveMismatch if ranks disagree."""
+        """Zeroed memory on every member, reachable from each. Raises CollectiveMismatch if ranks disagree."""
         local = allocate(shape, dtype, 0)
         made = self._meet(f"symmetric {name}", (tuple(shape), dtype, local.data_ptr()))
         if len({m[:2] for m in made}) > 1:
             raise CollectiveMismatch(f"symmetric {name}: ranks ask for {[m[:2] for m in made]}", self.rank)
-        self._add(name, "symmetric", local, None)
+        self._add(name, "symmetric", local, set(self.members))
         addresses = tuple(m[2] for m in made)
         table = allocate((self.world,), torch.int64, 0).copy_(torch.tensor(addresses))
-        self._add(f"{name} addresses", "device", table, {self.rank})
+        self._add(f"{name} addresses", "device", table, {self.place})
         # A rank that goes on must find the memory of all others known.
         self._meet(f"symmetric {name}", None)
         return Symmetric(local, addresses, table)
 
     def zeros(self, name, shape, dtype):
         """Zeroed memory of this rank alone."""
-        return self._add(name, "device", allocate(shape, dtype, 0), {self.rank})
+        return self._add(name, "device", allocate(shape, dtype, 0), {self.place})
 
     def pinned(self, name, shape, dtype):
         """Zeroed host memory; the host reads it plainly, without a switch to other actors."""
-        return self._add(name, "pinned", allocate(shape, dtype, 0), {self.rank})
+        return self._add(name, "pinned", allocate(shape, dtype, 0), {self.place})
 
     def empty(self, shape, dtype):
         """Memory for a result, every byte 0xFF: NaN in float formats, -1 in integers."""
         self._world.results += 1
-        return self._add(f"result {self._world.results}", "result", allocate(shape, dtype, 0xFF), {self.rank})
+        return self._add(f"result {self._world.results}", "result", allocate(shape, dtype, 0xFF), {self.place})
 
     def _add(self, name, kind, tensor, ranks):
-        self._world.accesses.space.add(name, self.rank, kind, tensor, ranks)
+        self._world.accesses.space.add(name, self.place, kind, tensor, ranks)
         return tensor
 
     # ---- work
@@ -126,7 +135,7 @@ class SimMachine:
 
     def synchronize(self):
         """Block the host function until all lanes of the rank are empty."""
-        self._world.drain(self.rank, "synchronize", None)
+        self._world.drain(self.place, "synchronize", None)
 
     # ---- the process group
 
@@ -156,7 +165,7 @@ class SimMachine:
         return functools.reduce(torch.add, (p.to(wide) for p in parts)).to(tensor.dtype)
 
     def _tensors(self, what: str, tensor: torch.Tensor) -> list[torch.Tensor]:
-        self._world.drain(self.rank, what, "main")
+        self._world.drain(self.place, what, "main")
         parts = self._meet(what, tensor.detach().clone(memory_format=torch.contiguous_format))
         kinds: Mapping = {(tuple(p.shape), p.dtype): None for p in parts}
         if len(kinds) > 1:
@@ -164,4 +173,4 @@ class SimMachine:
         return parts
 
     def _meet(self, what: str, value) -> list:
-        return self._world.meet(self.rank, what, value)
+        return self._world.meet(self.place, what, value, self.members)

@@ -77,7 +77,7 @@ class World:
         self._patience, self._max_steps = patience, max_steps
         self._lanes: list[dict[str, Lane]] = [{"main": Lane(r, "main", self.clocks)} for r in range(world)]
         self._launches = [0] * world
-        self._meetings: list[tuple[str, dict[int, object], list]] = []
+        self._meetings: dict[tuple[int, ...], list[tuple[str, dict[int, object], list]]] = {}
         self._hosts: list[Host] = []
         self._programs: list[Program] = []
         self._current: Actor | None = None
@@ -94,7 +94,7 @@ class World:
         with interpreting(self._hooks) as self._interpreter:
             self._loop = getcurrent()
             self._hosts = []
-            self._meetings = []
+            self._meetings = {}
             for rank, machine in enumerate(self.machines):
                 component = self.clocks.component(("host", rank))
                 actor = Host(rank, self.clocks, component, lambda m=machine: host(m))
@@ -239,28 +239,28 @@ class World:
 
     def launch(self, machine: SimMachine, kernel, programs: int, arguments: dict) -> None:
         """Queue a launch on the machine's main lane."""
-        host = self._host(machine.rank)
+        host = self._host(machine.place)
         for name, value in arguments.items():
             for tensor in tensors_of(value):
-                self.accesses.space.adopt(name, machine.rank, tensor)
+                self.accesses.space.adopt(name, machine.place, tensor)
         function, bound = bind(kernel, arguments)
-        number = self._launches[machine.rank]
-        self._launches[machine.rank] += 1
+        number = self._launches[machine.place]
+        self._launches[machine.place] += 1
         label = function_of(kernel).__name__
         work = Launch(label, number, machine.call, function, bound, int(programs), host.clock.copy())
-        self._queue(machine.rank, "main", work)
+        self._queue(machine.place, "main", work)
 
     def copy(self, machine: SimMachine, destination: int, source: int, nbytes: int, lane: str) -> None:
         """Queue a copy on a lane of the machine."""
-        clock = self._host(machine.rank).clock.copy()
-        self._queue(machine.rank, lane, CopyWork(int(destination), int(source), int(nbytes), machine.call, clock))
+        clock = self._host(machine.place).clock.copy()
+        self._queue(machine.place, lane, CopyWork(int(destination), int(source), int(nbytes), machine.call, clock))
 
     def order(self, machine: SimMachine, first: str, then: str) -> None:
         """Later work of lane `then` starts after earlier work of lane `first`."""
-        self._host(machine.rank)
+        self._host(machine.place)
         event = Event(f"{first} to {then}")
-        self._lane(machine.rank, first).queue.append(Record(event))
-        self._queue(machine.rank, then, Await(event))
+        self._lane(machine.place, first).queue.append(Record(event))
+        self._queue(machine.place, then, Await(event))
 
     def _queue(self, rank: int, lane: str, entry) -> None:
         self._lane(rank, lane).queue.append(entry)
@@ -275,22 +275,24 @@ class World:
         for entry in lanes:
             host.learn(entry.clock)
 
-    def meet(self, rank: int, what: str, value) -> list:
-        """Wait for every rank's next collective; the values by rank. Raises CollectiveMismatch."""
+    def meet(self, rank: int, what: str, value, members: tuple[int, ...]) -> list:
+        """Wait for the next collective of all members; their values in order. Raises CollectiveMismatch."""
         host = self._host(rank)
-        if host.meetings == len(self._meetings):
-            self._meetings.append((what, {}, []))
-        name, values, clocks = self._meetings[host.meetings]
-        host.meetings += 1
+        held = self._meetings.setdefault(members, [])
+        count = host.meetings.get(members, 0)
+        if count == len(held):
+            held.append((what, {}, []))
+        name, values, clocks = held[count]
+        host.meetings[members] = count + 1
         if name != what:
             raise CollectiveMismatch(f"rank {rank} comes to {what}, others are in {name}", rank)
         values[rank] = value
         host.tick()
         clocks.append(host.clock.copy())
-        self._block(host, f"{what} (here: ranks {sorted(values)})", lambda: len(values) == self.size)
+        self._block(host, f"{what} (here: ranks {sorted(values)})", lambda: len(values) == len(members))
         for clock in clocks:
             host.learn(clock)
-        return [values[r] for r in range(self.size)]
+        return [values[r] for r in members]
 
     def _block(self, host: Host, what: str, ready: Callable[[], bool]) -> None:
         host.ready, host.waiting = ready, what

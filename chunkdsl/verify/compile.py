@@ -9,33 +9,35 @@ from chunkdsl.aot.lints import lint
 from chunkdsl.aot.pool import compile_all
 from chunkdsl.aot.record import KernelUse, RecordingMachine
 from chunkdsl.aot.targets import CompileError
+from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.verify.simulate import Row, few
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 
 
-def compile_module(module, title: str, path: Path, world: int) -> list[Row]:
+def compile_module(module, title: str, path: Path, world: World) -> list[Row]:
     """One row for each target. `module` is the shipped one, imported from `path`."""
     text = path.read_text(encoding="utf-8")
     return [compile_target(module, title, text, world, target) for target in TARGETS]
 
 
-def compile_target(module, title: str, text: str, world: int, target: str) -> Row:
+def compile_target(module, title: str, text: str, world: World, target: str) -> Row:
     started = time.perf_counter()
-    machine = RecordingMachine(rank=0, world=world, target=target)
-    getattr(module, title)(machine=machine)
+    machine = RecordingMachine(rank=0, world=ranks_of(world), target=target)
+    getattr(module, title)(machine=machine, mesh=world if isinstance(world, tuple) else None)
     # `exact` differs by a constant that only leaves code out; it is compiled for one target.
     uses = [u for u in machine.uses if is_fused(u) or target == "sm_90"]
     try:
         made = compile_all(uses, [target], processes=1)
     except CompileError as error:
-        return Row("all", f"compiles for {target}", f"{world} ranks", False, str(error), time.perf_counter() - started)
+        spent = time.perf_counter() - started
+        return Row("all", f"compiles for {target}", f"{world_text(world)} ranks", False, str(error), spent)
     nvidia = not target.startswith("gfx")  # the lints read PTX and know NVIDIA's register files
     found = [f for _, compiled in made for f in lint(compiled, target, text)] if nvidia else []
     detail = few([str(f) for f in found]) or f"{len(made)} kernels"
     lints = " and passes the lints" if nvidia else ""
     check, spent = f"compiles for {target}{lints}", time.perf_counter() - started
-    return Row("all", check, f"{world} ranks", not found, detail, spent)
+    return Row("all", check, f"{world_text(world)} ranks", not found, detail, spent)
 
 
 def is_fused(use: KernelUse) -> bool:

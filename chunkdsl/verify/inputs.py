@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from chunkdsl.ir.graph import Op
-from chunkdsl.ir.types import Partial, Shard, evaluate, shard_rows, shard_size
-from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.ir.meshes import World, coordinates, ranks_of, sizes
+from chunkdsl.ir.types import (
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    Share,
+    SymSize,
+    TensorType,
+    evaluate,
+    shard_rows,
+    shard_size,
+)
+from chunkdsl.plan.schedule import Extent, OpSchedule
 
 TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
@@ -23,23 +36,43 @@ class Inputs:
     whole: dict[str, torch.Tensor]
 
 
-def draw(op: Op, schedule: OpSchedule, dims: Mapping[str, int], world: int, seed: int, integers: bool) -> Inputs:
+def draw(op: Op, schedule: OpSchedule, dims: Mapping[str, int], world: World, seed: int, integers: bool) -> Inputs:
     """Inputs for one call: small integers (sums stay exact in every dtype) or normal numbers."""
     generator = torch.Generator().manual_seed(seed)
-    shards: list[list[torch.Tensor]] = [[] for _ in range(world)]
+    shards: list[list[torch.Tensor]] = [[] for _ in range(ranks_of(world))]
     whole = {}
     for param, declared in zip(op.params, schedule.parameters, strict=True):
-        shape = tuple(evaluate(e.size, dims) for e in declared.shape)
-        dtype = TORCH[declared.dtype]
-        placement = param.value.type.placements[0] if param.value.type.placements else None
-        copies = world if isinstance(placement, Partial) else 1
-        drawn = [numbers(shape, dtype, generator, integers) for _ in range(copies)]
+        shape = tuple(evaluate(s, dims) for s in whole_shape(declared.shape))
+        placements = placements_of(param.value.type, world)
+        copies = math.prod(n for p, n in zip(placements, sizes(world), strict=True) if isinstance(p, Partial))
+        drawn = [numbers(shape, TORCH[declared.dtype], generator, integers) for _ in range(copies)]
         whole[param.name] = torch.stack([d.double() for d in drawn]).sum(0)
-        for rank in range(world):
-            tensor = drawn[rank % copies]
-            own = cut(tensor, placement.dim, world, rank) if isinstance(placement, Shard) else tensor.clone()
-            shards[rank].append(own)
+        for rank, held in enumerate(shards):
+            at = coordinates(rank, world)
+            addend = 0
+            for p, n, i in zip(placements, sizes(world), at, strict=True):
+                addend = addend * n + i if isinstance(p, Partial) else addend
+            tensor = drawn[addend].clone()
+            for p, n, i in zip(placements, sizes(world), at, strict=True):
+                tensor = cut(tensor, p.dim, n, i) if isinstance(p, Shard) else tensor
+            held.append(tensor)
     return Inputs(dict(dims), shards, whole)
+
+
+def whole_shape(shape: tuple[Extent, ...]) -> list[SymSize]:
+    """Global sizes of a declared tensor."""
+    found = []
+    for extent in shape:
+        size = extent.size
+        while isinstance(size, Share):
+            size = size.size
+        found.append(size)
+    return found
+
+
+def placements_of(type: TensorType, world: World) -> tuple[Placement, ...]:
+    """One placement for each mesh axis; Replicate where there is no mesh."""
+    return type.placements or (Replicate(),) * len(sizes(world))
 
 
 def numbers(shape, dtype, generator, integers: bool) -> torch.Tensor:
@@ -55,12 +88,15 @@ def cut(tensor: torch.Tensor, dim: int, world: int, rank: int) -> torch.Tensor:
     return tensor.narrow(dim, start, shard_rows(n, world, rank)).contiguous()
 
 
-def join(results: list[torch.Tensor], op: Op, index: int) -> torch.Tensor:
-    """The global result from every rank's: shards put together, addends summed, one of equal copies."""
-    _, value = op.results[index]
-    placement = value.type.placements[0] if value.type.placements else None
-    if isinstance(placement, Shard):
-        return torch.cat(results, placement.dim).double()
-    if isinstance(placement, Partial):
-        return torch.stack([r.double() for r in results]).sum(0)
-    return results[0].double()
+def join(results: list[torch.Tensor], op: Op, index: int, world: World) -> torch.Tensor:
+    """The global result from every rank's: shards put together, addends summed, one of equal copies; the inner axis of
+    the mesh first."""
+    held = [r.double() for r in results]
+    placements = placements_of(op.results[index][1].type, world)
+    for p, n in reversed(list(zip(placements, sizes(world), strict=True))):
+        groups = [held[i : i + n] for i in range(0, len(held), n)]
+        if isinstance(p, Shard):
+            held = [torch.cat(g, p.dim) for g in groups]
+        else:
+            held = [torch.stack(g).sum(0) if isinstance(p, Partial) else g[0] for g in groups]
+    return held[0]

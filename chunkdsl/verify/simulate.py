@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import torch
 
 from chunkdsl.ir.graph import Op
+from chunkdsl.ir.meshes import World, bindings, outside, ranks_of, subgroups, world_text
+from chunkdsl.plan.join import join_plans
+from chunkdsl.plan.plan import Plan
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.plan.unroll import unroll
 from chunkdsl.sim.conformance import compare
 from chunkdsl.sim.faults import SimulationFault
-from chunkdsl.sim.world import World
+from chunkdsl.sim.world import World as Simulated
 from chunkdsl.verify.inputs import Inputs, draw, join
 from chunkdsl.verify.reference import evaluate, is_linear
 
@@ -32,13 +35,13 @@ class Row:
     again: str = ""
 
 
-def call_sizes(schedule: Schedule, world: int) -> list[dict[str, int]]:
+def call_sizes(schedule: Schedule, world: World) -> list[dict[str, int]]:
     """Several calls in a row, within the ranges: ragged, no or one row, fewer rows than ranks, ragged again."""
     wanted = (
         lambda high: high - 3,
         lambda high: 0,  # or the least
         lambda high: 1,
-        lambda high: max(1, world - 1),
+        lambda high: max(1, ranks_of(world) - 1),
         lambda high: high // 2 + 1,
     )
     calls = []
@@ -60,7 +63,7 @@ def gated(op: OpSchedule, dims: dict[str, int]) -> bool:
 
 
 def run_op(
-    module, title: str, schedule: Schedule, op: OpSchedule, typed: Op, world: int, seed: int, calls, *, pointers: bool
+    module, title: str, schedule: Schedule, op: OpSchedule, typed: Op, world: World, seed: int, calls, *, pointers: bool
 ) -> list[Row]:
     """Rows for one op, world size and seed. `pointers`: the variant without TMA. Small integers on even seeds where
     the op is linear."""
@@ -68,13 +71,13 @@ def run_op(
     inputs = [draw(typed, op, dims, world, 1000 * seed + i, integers) for i, dims in enumerate(calls)]
     resident = None if seed % 2 == 0 else 2
     variant = "pointer loads" if pointers else "TMA"
-    where = f"{world} ranks, seed {seed}, {variant}"
+    where = f"{world_text(world)} ranks, seed {seed}, {variant}"
     started = time.perf_counter()
 
     def host(machine):
         if pointers:
             machine.target = "sm_80"
-        instance = getattr(module, title)(machine=machine)
+        instance = getattr(module, title)(machine=machine, mesh=world if isinstance(world, tuple) else None)
         callable_ = getattr(instance, op.name)
         if callable_.why_not is not None:
             raise RuntimeError(f"{op.name} does not run fused: {callable_.why_not}")
@@ -87,7 +90,7 @@ def run_op(
         instance.close()
         return got
 
-    sim = World(world, seed=seed, resident=resident, log=True)
+    sim = Simulated(ranks_of(world), seed=seed, resident=resident, log=True)
     try:
         results = sim.run(host)
     except SimulationFault as fault:
@@ -100,10 +103,20 @@ def run_op(
     fused = [dims for dims in calls if not gated(op, dims)]
     if fused:
         bounds = {r.name: r.high for r in schedule.ranges}
-        differences = compare(sim.log, unroll(schedule, op, world, fused, bounds), op)
+        differences = compare(sim.log, whole_plan(schedule, op, world, fused, bounds), op)
         rows.append(Row(op.name, "conformance", where, not differences, few(differences)))
     rows += compare_results(op, typed, inputs, results, world, where, integers)
     return rows
+
+
+def whole_plan(schedule: Schedule, op: OpSchedule, world: World, calls, bounds) -> Plan:
+    """The plan of all ranks of the mesh: those of its subgroups, each with its own bindings."""
+    mesh, parts = schedule.mesh, []
+    for members in subgroups(mesh, op.over, world):
+        bound = outside(mesh, op.over, world, members[0])
+        plan = unroll(schedule, op, len(members), [c | bound for c in calls], bounds | bindings(mesh, world))
+        parts.append((plan, members))
+    return parts[0][0] if len(parts) == 1 else join_plans(parts, ranks_of(world))
 
 
 def as_tuple(value) -> tuple[torch.Tensor, ...]:
@@ -111,7 +124,7 @@ def as_tuple(value) -> tuple[torch.Tensor, ...]:
 
 
 def compare_results(
-    op: OpSchedule, typed: Op, inputs: list[Inputs], results, world: int, where: str, integers: bool
+    op: OpSchedule, typed: Op, inputs: list[Inputs], results, world: World, where: str, integers: bool
 ) -> list[Row]:
     """Two rows for each result: bits against `exact`, then against float64. `results[rank][call]`: (fused, exact).
     Below the gate a call promises the bits of `exact` only where the spec says so."""
@@ -121,12 +134,12 @@ def compare_results(
         different, wrong, worst = [], [], 0.0
         for call, x in enumerate(inputs):
             named = f"call {call} ({', '.join(f'{k} = {v}' for k, v in x.dims.items())})"
-            fused = [results[r][call][0][i] for r in range(world)]
-            exact = [results[r][call][1][i] for r in range(world)]
+            fused = [results[r][call][0][i] for r in range(ranks_of(world))]
+            exact = [results[r][call][1][i] for r in range(ranks_of(world))]
             if not gated(op, x.dims) or op.gate.fallback == "exact":
-                ranks = [r for r in range(world) if not same_bits(fused[r], exact[r])]
+                ranks = [r for r in range(ranks_of(world)) if not same_bits(fused[r], exact[r])]
                 different += [f"{named}, rank {r}: {differs(fused[r], exact[r])}" for r in ranks]
-            whole, reference = join(fused, typed, i), evaluate(typed, x.whole)[result.name]
+            whole, reference = join(fused, typed, i, world), evaluate(typed, x.whole)[result.name]
             gap = error(whole, reference)
             worst = max(worst, gap)
             if not gap <= limit:

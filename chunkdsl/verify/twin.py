@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
 
+from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
-from chunkdsl.ir.types import DimRange, SymSize
+from chunkdsl.ir.types import DimRange, Share, SymSize
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule, Schedule, Tiling
 
 TILE = 16  # rows, columns and depth of the twin's tile
@@ -19,10 +20,10 @@ ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
 
-def shrink(schedule: Schedule, world: int) -> Schedule:
+def shrink(schedule: Schedule, world: World) -> Schedule:
     """The twin for one world size."""
-    sizes = Sizes(schedule, world)
-    ranges = tuple(twin_range(r, world) for r in schedule.ranges)
+    sizes = Sizes(schedule, ranks_of(world))
+    ranges = tuple(twin_range(r, ranks_of(world)) for r in schedule.ranges)
     return replace(schedule, ranges=ranges, ops=tuple(twin_op(op, sizes) for op in schedule.ops))
 
 
@@ -38,16 +39,28 @@ class Sizes:
     whole one there, as one number cannot be ragged on every rank and also as a whole."""
 
     def __init__(self, schedule: Schedule, world: int) -> None:
-        used = {(e.size, e.sharded) for e in walk(schedule, Extent) if isinstance(e.size, int) and e.size > 3}
-        rows = {n.rows for op in schedule.ops for n in op.launches if isinstance(n.rows, int)}
+        used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
+        used = {(size, sharded) for size, sharded in used if isinstance(size, int) and size > 3}
+        rows = {whole(n.rows) for op in schedule.ops for n in op.launches if isinstance(whole(n.rows), int)}
         self.rows = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
         others = enumerate(sorted(u for u in used if u[0] not in rows))
         self.sizes = {u: (UNIT + TILE * i) * (world if u[1] else 1) for i, u in others}
 
     def of(self, size: SymSize, sharded: bool) -> SymSize:
+        if isinstance(size, Share):
+            return replace(size, size=self.of(size.size, True))
         if not isinstance(size, int):
             return size
         return self.rows.get(size) or self.sizes.get((size, sharded), size)
+
+
+def whole(size: SymSize) -> SymSize:
+    return whole(size.size) if isinstance(size, Share) else size
+
+
+def cut(extent: Extent) -> bool:
+    """By any axis of the mesh."""
+    return extent.sharded or isinstance(extent.size, Share)
 
 
 def walk(value, kind: type):

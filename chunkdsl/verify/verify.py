@@ -14,6 +14,7 @@ from pathlib import Path
 
 from chunkdsl.check.worlds import misfit, prove_op
 from chunkdsl.ir.graph import Program
+from chunkdsl.ir.meshes import World, built_for, in_order, ranks_of, world_text
 from chunkdsl.plan.schedule import Schedule
 from chunkdsl.render.module import class_name, render_module
 from chunkdsl.verify.compile import compile_module
@@ -24,7 +25,7 @@ from chunkdsl.verify.twin import shrink
 def verify(
     program: Program,
     schedule: Schedule,
-    worlds: Sequence[int],
+    worlds: Sequence[World],
     seeds: int,
     *,
     full_size: bool = False,
@@ -42,16 +43,15 @@ def verify(
         future = None
         if compiled:
             say("compiling the shipped module for sm_80, sm_90, sm_100 and gfx942 in the background")
-            text = render_module(schedule, tuple(sorted({*range(1, 17), *worlds})))
-            future = background.submit(compile_text, text, folder, title, max(worlds))
+            text = render_module(schedule, tuple(in_order([*built_for(schedule.mesh), *worlds])))
+            future = background.submit(compile_text, text, folder, title, max(worlds, key=ranks_of))
         rows = []
         for world in worlds:
             found = prove_rows(schedule, world, say)
-            if not any(misfit(op, world) for op in schedule.ops):  # the module refuses this size, as the proof says
+            if not any(misfit(schedule, op, world) for op in schedule.ops):  # else the module refuses this size
                 found += simulate_rows(program, schedule, world, seeds, Path(folder), title, full_size, say)
-            rows += [
-                r if r.passed else replace(r, again=f"{command} --world {world} {r.again}".rstrip()) for r in found
-            ]
+            again = f"{command} --world {world_text(world)}"
+            rows += [r if r.passed else replace(r, again=f"{again} {r.again}".rstrip()) for r in found]
         if future is not None:
             say("waiting for the compiler")
             rows += future.result()
@@ -63,28 +63,28 @@ def bounded(schedule: Schedule, sizes: Mapping[str, int]) -> Schedule:
     return replace(schedule, ranges=tuple(replace(r, high=sizes[r.name]) for r in schedule.ranges))
 
 
-def prove_rows(schedule: Schedule, world: int, say) -> list[Row]:
+def prove_rows(schedule: Schedule, world: World, say) -> list[Row]:
     rows = []
     for op in schedule.ops:
-        say(f"proving {op.name} for {world} ranks")
+        say(f"proving {op.name} for {world_text(world)} ranks")
         started = time.perf_counter()
         verdict = prove_op(schedule, op, world)
         detail = verdict.note or "\n".join(str(r) for r in verdict.refutations)
         spent = time.perf_counter() - started
-        rows.append(Row(op.name, "proof", f"{world} ranks", verdict.proven, detail, spent, "--no-compile"))
+        rows.append(Row(op.name, "proof", f"{world_text(world)} ranks", verdict.proven, detail, spent, "--no-compile"))
     return rows
 
 
 def simulate_rows(program, schedule, world, seeds, folder, title, full_size, say) -> list[Row]:
     small = schedule if full_size else shrink(schedule, world)
     text = render_module(small, (world,))
-    module = load(text, folder, f"{'full' if full_size else 'twin'}_{world}")
+    module = load(text, folder, f"{'full' if full_size else 'twin'}_{world_text(world)}")
     typed = {op.name: op for op in program.ops}
     calls = call_sizes(small, world)
     rows = []
     for op in small.ops:
         for seed in range(seeds):
-            say(f"simulating {op.name} on {world} ranks, seed {seed}: {describe(op, calls)}")
+            say(f"simulating {op.name} on {world_text(world)} ranks, seed {seed}: {describe(op, calls)}")
             pointers = seed % 2 == 1
             again = f"--seeds {seed + 1} --no-compile"
             made = run_op(module, title, small, op, typed[op.name], world, seed, calls, pointers=pointers)
@@ -100,7 +100,7 @@ def describe(op, calls) -> str:
     return f"{shapes}, tile {t.bm}x{t.bn}x{t.bk}, calls {values}"
 
 
-def compile_text(text: str, folder: str, title: str, world: int) -> list[Row]:
+def compile_text(text: str, folder: str, title: str, world: World) -> list[Row]:
     module = load(text, Path(folder), "shipped")
     return compile_module(module, title, Path(module.__file__), world)
 

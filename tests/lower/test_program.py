@@ -108,7 +108,7 @@ def test_a_mesh_that_does_not_parse_is_said_once(mesh):
 def test_nothing_usable_and_nothing_wrong():
     assert lowered("")[0].ops == ()
     assert lowered("dim M = 4\n")[0].constants == {"M": 4}
-    assert lowered("mesh a[2], b[2]\nop f(x) -> y { y = x }\n")[0] is None
+    assert lowered("mesh a[2], b[2], c[2]\nop f(x) -> y { y = x }\n")[0] is None
 
 
 def test_every_policy_value():

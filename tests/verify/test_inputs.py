@@ -86,5 +86,5 @@ def test_results_are_joined_by_their_placement(checked):
     placements = [op.results[0][1].type.placements[0] for op in checked.program.ops]
     assert placements == [Shard(0), Replicate()]
     scattered, reduced = checked.program.ops
-    assert torch.equal(join([cut(whole, 0, 4, r) for r in range(4)], scattered, 0), whole.double())
-    assert torch.equal(join([whole, whole + 1], reduced, 0), whole.double())
+    assert torch.equal(join([cut(whole, 0, 4, r) for r in range(4)], scattered, 0, 4), whole.double())
+    assert torch.equal(join([whole, whole + 1], reduced, 0, 2), whole.double())

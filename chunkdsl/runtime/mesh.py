@@ -1,0 +1,92 @@
+"""Which ranks an op communicates with on a mesh of two axes. Copied into the module.
+
+Each op runs over one axis, or over both together: its machine is among those ranks alone, so that subgroups share no
+memory, no flags and no process group.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed as dist
+
+from chunkdsl.runtime.arguments import shard_rows
+from chunkdsl.runtime.ranks import Ranks
+
+
+def joined(shards, rows, inner):
+    """The whole tensor of its padded shards [world, each, n], which two axes have cut."""
+    return torch.cat([s[: shard_rows(rows, len(shards), r, inner)] for r, s in enumerate(shards)])
+
+
+def mesh_shape(name, axes, mesh):
+    """Ranks of each axis. ValueError for anything but a mesh of two dims of these names, outer first."""
+    if isinstance(mesh, tuple):  # on a machine that was given
+        return mesh
+    if mesh is None or not hasattr(mesh, "get_group"):
+        raise ValueError(f"{name} runs on a mesh of two axes: pass mesh=, a DeviceMesh of dims {axes}")
+    named = mesh.mesh_dim_names
+    if mesh.ndim != 2 or (named is not None and tuple(named) != axes):
+        what = f"dims {named}" if named is not None else f"{mesh.ndim} dims"
+        raise ValueError(f"{name} runs on a mesh of dims {axes}, outer first; this one has {what}")
+    return tuple(mesh.mesh.shape)
+
+
+def mesh_group(name, mesh):
+    """The process group of all ranks of a DeviceMesh, row by row. Collective among them."""
+    ranks = mesh.mesh.flatten().tolist()
+    if ranks != sorted(ranks):
+        raise ValueError(f"{name}: the ranks of the mesh do not ascend row by row ({ranks}), as those of a group do")
+    if ranks == list(range(dist.get_world_size())):
+        return dist.group.WORLD
+    return dist.new_group(ranks, use_local_synchronization=True)
+
+
+class MeshRanks(Ranks):
+    """The ranks of a mesh of two axes; `shape` is (outer, inner)."""
+
+    def __init__(self, name, axes, machine, mesh):
+        self.shape = shape = mesh_shape(name, axes, mesh)
+        if shape[0] * shape[1] != machine.world:
+            raise ValueError(f"{name}: a mesh of {self.said(shape)} ranks, and {machine.world} processes")
+        at = divmod(machine.rank, shape[1])
+        self.first = self.bound(axes, shape)
+        self.here = self.first | {f"{axis}.rank": index for axis, index in zip(axes, at, strict=True)}
+        outer = range(at[1], machine.world, shape[1])
+        inner = range(at[0] * shape[1], (at[0] + 1) * shape[1])
+        groups = [mesh.get_group(dim) for dim in range(2)] if hasattr(mesh, "get_group") else [None, None]
+        self._machines = {
+            axes: machine,
+            axes[:1]: machine.among(tuple(outer), groups[0]),
+            axes[1:]: machine.among(tuple(inner), groups[1]),
+        }
+        self.machines = list(self._machines.values())
+
+    @staticmethod
+    def group_of(name, axes, group, mesh):
+        """The process group of all ranks of the mesh."""
+        if group is not None:
+            raise ValueError(f"{name} runs on a mesh of two axes: pass mesh= and no group, which has no axes")
+        mesh_shape(name, axes, mesh)
+        return mesh_group(name, mesh)
+
+    @staticmethod
+    def said(shape):
+        """2x4"""
+        return "x".join(map(str, shape))
+
+    @staticmethod
+    def bound(axes, world):
+        sizes = dict(zip(axes, world, strict=True))
+        return sizes | {f"{axis}.rank": 0 for axis in axes}
+
+    @staticmethod
+    def count(axes, world, over):
+        return math.prod(size for axis, size in zip(axes, world, strict=True) if axis in over)
+
+    def machine_of(self, over):
+        return self._machines[over]
+
+    def inner_of(self, over):
+        return self.shape[1] if len(over) > 1 else 1
