@@ -315,7 +315,7 @@ PAIRS = "plan r(t) : all_reduce over tp {\n    for k in range(log2(tp)) {\n     
 PAIRS += " send t[s] to xor(rank, pow2(k)) adding }\n    }\n}\n"
 
 NOT_BUILT = {
-    "a mesh of three axes": [HEAD.replace("mesh tp[4] over nvlink", "mesh rack[2], node[2] over rdma, tp[8] over nvlink")],
+    "a mesh of three axes": [HEAD.replace("mesh tp[4] over nvlink", "mesh rack[2], node[2], tp[8] over nvlink")],
     "the layouts": [f"{HEAD}tensor z : bf16[M @ {p}, K]\n" for p in ("zigzag(tp)", "cyclic(tp, 128)", "ragged(tp)")],
     "tensors of": [
         f"{HEAD}tensor z : {d}[M @ tp, K]\nop f(z) -> y {{ y = all_gather(z) }}\n"
