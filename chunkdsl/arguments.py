@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from chunkdsl.ir.meshes import World
 
 COULD_NOT_RUN = frozenset(
-COULD_NOT_RUN = frozenset(
     "CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012 CD013 CD014 CD016 CD017 CD019 CD020 CD021 CD031".split()
-)
 )
 LARGEST_WORLD = 1024
 FORMATS = ("text", "concise", "json", "github", "sarif")
