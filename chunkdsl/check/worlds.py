@@ -118,7 +118,7 @@ def call_sequences(schedule: Schedule, op: OpSchedule, world: int, parts: int = 
     full, low, few, ragged = ({name: picked[i] for name, picked in found.items()} for i in range(4))
     again = op.slots + 1
     sequences = [[full] * again, *([full, *[low] * n, full] for n in range(1, op.slots + 1))]
-    if world <= MANY:
+    if world <= (MANY // 2 if op.exchange else MANY):  # in one round of an exchange all ranks meet all
         sequences += [[low] * again, [few] * again, [ragged, *[few] * op.slots, ragged]]
     seen: list[list[dict[str, int]]] = []
     for calls in sequences:
@@ -140,6 +140,8 @@ def shapes(op: OpSchedule, r: DimRange, world: int, parts: int = 1) -> tuple[int
 def largest(op: OpSchedule, high: int, step: int, world: int, parts: int = 1) -> int:
     """The bound of a dim, or as many rows as give every shard CHUNKS whole chunks and a ragged one, and a second tile
     where tiles hold many chunks. It may be less than a range allows: the shape stands for larger ones of its kind."""
+    if op.exchange:
+        return high // step * step  # its blocks are grouped, whatever the size
     chunks, rows = CHUNKS if world <= MANY else CHUNKS - 1, 1
     for n in op.launches:
         for chunk in (n.chunk, n.out_chunk):
@@ -158,6 +160,9 @@ def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
     """Why a world size cannot run fused whatever its plan: a TMA stride that is no multiple of 16 bytes."""
     sizes = {"bf16": 2, "f16": 2, "f32": 4}
     parameters = {p.name: p for p in op.parameters}
+    if op.exchange and isinstance(op.exchange.cols.size, int):
+        length = op.exchange.cols.size * sizes[op.exchange.dtype]
+        return f"rows of {op.exchange.payload} have {length} bytes: no multiple of 16" if length % 16 else ""
     for n in op.launches:
         sources = [o.source for o in ([n.a] if n.a else []) + [p.b for p in n.products]]
         for source in sources + ([n.staging.source] if n.staging else []):

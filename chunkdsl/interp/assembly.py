@@ -16,6 +16,7 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 _HANDLERS: list[tuple[re.Pattern[str], Callable[[Statement, re.Match[str]], None]]] = []
+_WHOLE: list[tuple[re.Pattern[str], Callable[[Statement], None]]] = []
 
 
 class UnknownAssembly(Exception):
@@ -54,6 +55,17 @@ def emulates(pattern: str):
     return register
 
 
+def emulates_whole(pattern: str):
+    """Register a handler for texts that `pattern` is found in, blanks folded: loops, which statement by statement would
+    need registers and branches."""
+
+    def register(handler):
+        _WHOLE.append((re.compile(pattern), handler))
+        return handler
+
+    return register
+
+
 def run(builder, text: str, constraints: str, values, types, pack: int) -> list:
     """Emulate one inline assembly text; returns one TensorHandle for each output."""
     if pack != 1:
@@ -63,6 +75,11 @@ def run(builder, text: str, constraints: str, values, types, pack: int) -> list:
     dtypes = [upstream._get_np_dtype(t) for t in types]
     outputs = {i: np.zeros(shape, dtype) for i, dtype in enumerate(dtypes)}
     inputs = {count + i: v.data for i, v in enumerate(values)}
+    folded = " ".join(text.split())
+    for pattern, handler in _WHOLE:
+        if pattern.search(folded):
+            handler(Statement(builder, folded, inputs, outputs))
+            return [upstream.TensorHandle(outputs[i], t.scalar) for i, t in enumerate(types)]
     for line in re.sub(r"//[^\n]*|/\*.*?\*/|[{}]", " ", text).split(";"):
         statement = " ".join(line.split())
         if statement:

@@ -9,7 +9,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from chunkdsl.interp import assembly
+from chunkdsl.interp import assembly, assembly_words  # noqa: F401  (the second registers its emulations)
 from chunkdsl.interp.arithmetic import Arithmetic
 from chunkdsl.interp.memory import Memory
 

@@ -34,6 +34,7 @@ class Value:
     neg gelu relu silu tanh   (t,)
     swiglu       (a, b)        silu(a) * b
     cast         (t,)          (dtype is the type's)
+    rms_norm     (t, g)        eps; t / sqrt(mean of a row's squares + eps) * g
     """
 
     kind: str
@@ -73,6 +74,7 @@ class Op:
     results: tuple[tuple[str, Value], ...]
     statements: tuple[Statement, ...]
     span: Span
+    updates: tuple[tuple[str, Value], ...] = ()  # what `inout` parameters hold after the call
 
 
 @record(eq=False)

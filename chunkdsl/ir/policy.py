@@ -68,6 +68,9 @@ class Policy:
     fuse: str | None = None
     fuse_from: FuseFrom | None = None
     fallback: str | None = None
+    validity: str | None = None
+    assume: str | None = None
+    retry: int | None = None
     spans: dict[str, Span] = field(default_factory=dict, compare=False, hash=False)
 
     def over(self, base: Policy) -> Policy:

@@ -13,7 +13,7 @@ from chunkdsl.check import axes as axis_rules
 from chunkdsl.check import names as rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Diagnostic
-from chunkdsl.lower import collectives, operators
+from chunkdsl.lower import collectives, norms, operators
 from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.operands import Operand
 from chunkdsl.lower.operators import Enclosing
@@ -33,12 +33,12 @@ USAGE = {
     "tanh": "`tanh(t)`",
     "swiglu": "`swiglu(a, b)`, which is silu(a) * b",
     "cast": "`cast(t, dtype)`",
+    "rms_norm": "`rms_norm(t, g)` or `rms_norm(t, g, eps = 1e-5)`",
 }
 LATER = {
     "all_to_all": "all_gather the tensor, or declare it sharded the other way",
     "attention": "call your attention between ops of this file",
     "softmax": "compute it between ops of this file",
-    "rms_norm": "normalise between ops of this file",
     "scaled_matmul": "use bf16 tensors and `@`",
     "dispatch": "route tokens outside the op",
     "grouped_matmul": "use one `@` for each expert: `x @ w[0].T`",
@@ -168,6 +168,19 @@ def _cast(e: Expressions, call: nodes.Call) -> Operand | None:
     return e.make("cast", (t,), operators.cast(t, dtype), call)
 
 
+def _rms_norm(e: Expressions, call: nodes.Call) -> Operand | None:
+    args = _match(e, call, 2, ("eps",))
+    if not args:
+        return None
+    t, g = e.lower(call.args[0]), e.lower(call.args[1])
+    eps = norms.epsilon(call)
+    if eps is None:
+        e.fail(rules.wrong_arguments("rms_norm", call.args[2].span, "takes a positive number", USAGE["rms_norm"]))
+    if t is None or g is None or eps is None or not (_is_tensor(e, call, t) and _is_tensor(e, call, g)):
+        return None
+    return e.make("rms_norm", (t, g), norms.rms_norm(t, g, e.speech), call, eps=eps)
+
+
 _FUNCTIONS: dict[str, Callable] = {
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,
@@ -175,6 +188,7 @@ _FUNCTIONS: dict[str, Callable] = {
     **dict.fromkeys(operators.NONLINEAR, _nonlinear),
     "swiglu": _swiglu,
     "cast": _cast,
+    "rms_norm": _rms_norm,
 }
 
 

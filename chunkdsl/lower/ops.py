@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chunkdsl.check import exchanges as inout_rules
 from chunkdsl.check import names as rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Label
@@ -32,9 +33,11 @@ class _OpLowering:
         params = [p for node in self.item.params if (p := self._param(node)) is not None]
         statements = [s for node in self.item.body if (s := self._statement(node)) is not None]
         results = [r for name in self._unique_results() if (r := self._result(name)) is not None]
+        updates = [u for p in params if p.inout and (u := self._update(p)) is not None]
         if e.failed:
             return None
-        return Op(self.item.name.text, tuple(params), tuple(results), tuple(statements), self.item.span)
+        name, span = self.item.name.text, self.item.span
+        return Op(name, tuple(params), tuple(results), tuple(statements), span, tuple(updates))
 
     def _param(self, node: nodes.Param) -> Param | None:
         e, name, names = self.expressions, node.name.text, self.file.names
@@ -42,8 +45,6 @@ class _OpLowering:
             e.fail(rules.duplicate_name(f"parameter `{name}`", node.span, self.params[name].name.span))
             return None
         self.params[name] = node
-        if node.inout:
-            e.fail(not_built_yet("`inout`", node.span, "return the new value as a result"))
         declared = self.file.tensors.get(name)
         if declared is None:
             e.bound[name] = None
@@ -124,13 +125,26 @@ class _OpLowering:
                 first[name.text] = name
         return list(first.values())
 
+    def _update(self, param: Param) -> tuple[str, Value] | None:
+        """What an `inout` parameter holds after the call."""
+        e, operand = self.expressions, self.expressions.bound[param.name]
+        if operand is None:
+            return None
+        if operand.value is param.value:
+            e.fail(inout_rules.inout_not_assigned(param.name, param.span))
+            return None
+        if operand.type != param.value.type:
+            was = Operand(param.value, self.file.tensors[param.name].dims, param.span)
+            found, wanted = e.speech.type(operand), e.speech.type(was)
+            e.fail(inout_rules.inout_of_other_type(param.name, found, wanted, operand.value.span, param.span))
+            return None
+        return param.name, operand.value
+
     def _result(self, name: nodes.Name) -> tuple[str, Value] | None:
         e, word = self.expressions, name.text
         if why := is_reserved(word):
             e.fail(rules.reserved_name(word, name.span, why))
             return None
-        if word in self.params and self.params[word].inout:
-            return None  # refused as inout
         if word in self.params:
             e.fail(rules.result_without_value(word, name.span, "is a parameter: results are new tensors",
                                               (Label(self.params[word].name.span, "the parameter"),)))

@@ -23,7 +23,7 @@ MATMUL = frozenset(("matmul",))
 APPLIES: dict[str, frozenset[str]] = {
     **dict.fromkeys(("chunk", "route", "via", "side", "place", "order", "buffers"), COLLECTIVES),
     **dict.fromkeys(("reduce", "wire"), REDUCTIONS),
-    "algorithm": frozenset(("all_reduce",)),
+    **dict.fromkeys(("algorithm", "validity", "assume", "retry"), frozenset(("all_reduce",))),
     **dict.fromkeys(("tile", "stages", "warps", "compute"), MATMUL),
     **dict.fromkeys(("fuse", "fuse_from", "fallback"), COLLECTIVES | MATMUL),
 }

@@ -25,9 +25,6 @@ AUTO = Auto()
 
 LATER_KEYS = {
     "keep": "leave it out: a gathered value is held whole",
-    "assume": "leave it out: waits are never speculative",
-    "validity": "leave it out: each transfer has a flag",
-    "retry": "leave it out: nothing is read before its flag",
 }
 
 PREDEFINED: dict[str, dict[str, object]] = {
@@ -46,6 +43,8 @@ BUILT = {
     "algorithm": ("one_shot", "two_shot"),
     "fuse": ("required",),
     "fallback": ("nccl", "exact", "none"),
+    "validity": ("flag", "word", "speculative"),
+    "assume": ("run_to_completion",),
 }
 LATER = {
     ("compute", "library"): "write compute = generated",
@@ -136,11 +135,6 @@ class Reader:
             return self._later(key, value, "write wire = bf16")
         return word
 
-    def _buffers(self, key: str, value: nodes.PolicyValue) -> object | None:
-        if isinstance(value, nodes.Number) and value.value == 3:
-            return self._later(key, value, "write buffers = 1 or buffers = 2")
-        return _integers((1, 2, 3), "1, 2 or 3")(self, key, value)
-
     def _later(self, key: str, value: nodes.PolicyValue, instead: str) -> None:
         text = value.name if isinstance(value, nodes.Choice) else value.value
         self._report.add(not_built_yet(f"`{key} = {text}`", value.span, instead))
@@ -168,7 +162,8 @@ READERS: dict[str, Callable[[Reader, str, nodes.PolicyValue], object | None]] = 
     "stages": _integers(tuple(range(1, 9)), "1 to 8"),
     "warps": _integers((1, 2, 4, 8, 16), "1, 2, 4, 8 or 16"),
     "place": Reader._place,
-    "buffers": Reader._buffers,
+    "buffers": _integers((1, 2, 3), "1, 2 or 3"),
+    "retry": _integers(tuple(range(1, 1025)), "1 to 1024"),
     "wire": Reader._wire,
     "fuse_from": Reader._fuse_from,
 }

@@ -6,6 +6,7 @@ import hashlib
 
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program
+from chunkdsl.lower.exchange import ExchangeBuilder, find_exchange, refuse_outside
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.fuse import OpBuilder
 from chunkdsl.plan.schedule import OpSchedule, Schedule
@@ -27,6 +28,11 @@ def schedule_program(program: Program, report: Report) -> Schedule:
 def schedule_op(op: Op, program: Program, report: Report, kernels: set[str]) -> OpSchedule | None:
     """`kernels`: names of launches that are taken; those of this op are added."""
     try:
+        reduction = find_exchange(op, program)
+        if reduction is not None:
+            return ExchangeBuilder(op, program, report, kernels).build(reduction)
+        if refuse_outside(op, program, report):
+            return None
         return OpBuilder(op, program, report, kernels).build()
     except Refused:
         return None

@@ -14,10 +14,11 @@ from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule, Schedule
 from chunkdsl.plan.tables import route_tables
+from chunkdsl.plan.unroll_exchange import buffer_of, payload_words
 
 STATE_WORDS = 16
 TICKET_WORDS = 8
-ITEM = {"bf16": 2, "f16": 2, "f32": 4, "i32": 4}
+ITEM = {"bf16": 2, "f16": 2, "f32": 4, "i32": 4, "i64": 8}
 ALIGNMENT = 16  # bytes to which rows are padded
 
 
@@ -50,6 +51,8 @@ def symmetric_bytes(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapp
 def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tuple[Memory, ...]:
     """Every allocation of one op on each rank: buffers, flags, counters, then the words that each op has."""
     full = {r.name: r.high for r in schedule.ranges} | bindings(schedule.mesh) | dict(bounds)
+    if op.exchange:
+        return exchange_memory(op, world, full)
     return (
         *(_buffer(b, op, world, full) for b in op.buffers),
         *(_words(f, "flags", world, full) for f in op.flags),
@@ -60,6 +63,33 @@ def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, 
         *(Memory(t.name, "local", "scratch", "i32", 1, t.words(world)) for t in route_tables(op)),
         Memory(f"{op.name}_opening", "local", "scratch", "i32", 1, TICKET_WORDS),
         Memory(f"{op.name}_nothing", "local", "scratch", "f32", 256, 256),
+    )
+
+
+def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tuple[Memory, ...]:
+    """The same for an exchange: words and epochs of each form, flags by block (`ExchangeOperation.memory`)."""
+    x, made, name = op.exchange, [], op.name
+    rounds = 2 if x.algorithm == "two_shot" else 1
+    most = max(1, payload_words(x, bounds))
+    sent = -(-most // world) if rounds == 2 else most
+    blocks = max(1, evaluate(x.rows, bounds) if x.rowwise else -(-sent // x.blocks[0][0]))
+    for f in x.forms:
+        cap = min(most, f.words) if f.words else most
+        cap = -(-cap // world) if rounds == 2 else cap
+        dtype = "i64" if f.name == "word" else "i32"
+        made.append(Memory(buffer_of(f), "symmetric", "data", dtype, f.slots * rounds * world, cap, f.slots))
+        made.append(Memory(f"epochs{buffer_of(f)[-1]}", "local", "scratch", "i32", 1, 1028))
+        if f.name in ("flag", "speculative"):
+            made.append(Memory("arrived", "symmetric", "flags", "i32", rounds * world, blocks))
+        if f.name == "speculative":
+            made.append(Memory("counts", "local", "scratch", "i32", 1, 8))
+        if f.slots == 1:
+            made.append(Memory("closed", "symmetric", "flags", "i32", world, blocks))
+    return (
+        *made,
+        Memory(f"{name}_state", "symmetric", "flags", "i32", 1, STATE_WORDS),
+        Memory(f"{name}_opening", "local", "scratch", "i32", 1, TICKET_WORDS),
+        Memory(f"{name}_nothing", "local", "scratch", "f32", 256, 256),
     )
 
 

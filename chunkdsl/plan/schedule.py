@@ -240,6 +240,57 @@ class Result:
 
 
 @record
+class Store:
+    """A value that an exchange leaves behind: `target` of its epilogue, rounded to `dtype`, in result or parameter
+    `tensor`."""
+
+    target: str
+    tensor: str
+    dtype: str
+
+
+@record
+class Form:
+    """How words of an exchange travel. name `word` (data and epoch in 64 bits), `mark` (32 bits, 0 is empty), `flag`
+    (data, then one flag for each block) or `speculative` (the same, read first and validated afterwards). Payloads of
+    up to `words` 32-bit words take it; 0: all that earlier forms leave. `slots`: copies of its buffer."""
+
+    name: str
+    words: int
+    slots: int
+
+
+@record
+class Exchange:
+    """A small all-reduce with its epilogue, in one launch. `payload` [rows, cols] of every rank is cut into 32-bit
+    words and these into blocks, one for a program at a time; a block depends on the other ranks' same block alone.
+
+    blocks  (words, warps) to choose from, ascending: the first with which every block has a program of its own
+    rowwise  a block is a row, padded to the words of `blocks`
+    stores   in the order of the statements; `epilogue` starts from "total", the sum in rank order
+    """
+
+    name: str
+    line: int
+    text: str
+    payload: str
+    dtype: str
+    rows: SymSize
+    cols: Extent
+    algorithm: str
+    validity: str
+    retry: int
+    assume: str
+    rowwise: bool
+    blocks: tuple[tuple[int, int], ...]
+    forms: tuple[Form, ...]
+    operands: tuple[Operand, ...]
+    epilogue: tuple[Instruction, ...]
+    stores: tuple[Store, ...]
+    limit: int  # payload bytes times (ranks - 1) above which the fallback is faster; 0: never
+
+
+@record
 class Gate:
     fuse_from: FuseFrom
     fallback: str
@@ -271,6 +322,8 @@ class OpSchedule:
     gate: Gate
     choices: tuple[Choice, ...]
     over: tuple[str, ...] = ()  # on a mesh of two axes: those that it communicates over, whose ranks it counts
+    exchange: Exchange | None = None  # instead of launches
+    updates: tuple[str, ...] = ()  # parameters that the call updates in place
 
     @property
     def nested(self) -> bool:

@@ -14,6 +14,7 @@ from chunkdsl.plan.geometry import Geometry, local_size
 from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for, tile_columns
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import Launch, Moves, OpSchedule, Schedule
+from chunkdsl.plan.unroll_exchange import RUNS, buffer_of
 from chunkdsl.plan.unroll_moves import steps_of
 
 
@@ -169,6 +170,8 @@ def elements(region: Region) -> int:
 
 def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
     """About how many tasks the plan of one call has: a task for each chunk of a shard that a rank computes or moves."""
+    if op.exchange:
+        return 2 * RUNS * world
     count = 0
     for n in op.launches:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world, inner_of(op.over, dims))
@@ -183,6 +186,9 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
 
 
 def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
+    if op.exchange:
+        yield Started(op.exchange.name, "exchange", op.exchange.line, op.exchange.text, "whole")
+        return
     yield Started("open_call", "open", op.line, "takes the next epoch")
     for n in op.launches:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world, inner_of(op.over, dims))
@@ -277,6 +283,8 @@ def _transfers(op: OpSchedule, plan: Plan, rank: int, sizes: Mapping[str, int]):
 
 def _carrier(task: Task, moves: Mapping[str, Moves], launches: Mapping[str, Launch]) -> tuple[str, str]:
     """(via, lane) of a task's transfers."""
+    if task.lane.endswith(" blocks"):
+        return "ldst", f"blocks of {task.lane.removesuffix(' blocks')}"
     name = task.lane.removeprefix("copies ")
     m = moves.get(name)
     if m is not None:
@@ -292,6 +300,14 @@ def _signals(op: OpSchedule, plan: Plan, rank: int):
     gives = Counter(s.flags for s in plan.signals if s.signaller == rank)
     gets = Counter(s.flags for s in plan.signals if s.owner == rank)
     waits = Counter(plan.signals[i].flags for t in plan.tasks if t.rank == rank for i in t.waits)
+    if op.exchange:
+        words = {buffer_of(f): "words that carry data" for f in op.exchange.forms}
+        yield from (
+            Signals(name, meaning, gives[name], gets[name], waits[name])
+            for name, meaning in {**words, "arrived": "a block of words is here", "closed": "finished reading"}.items()
+            if gives[name]
+        )
+        return
     meanings = {f.name: _meaning(f.name, f.kind, f.per) for f in op.flags} | {f"{op.name}_closed": "finished reading"}
     for name, meaning in meanings.items():
         if gives[name] or gets[name] or waits[name]:

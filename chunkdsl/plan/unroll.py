@@ -10,6 +10,7 @@ with this plan by the simulator's conformance check.
     unroll_accesses.py   tiles: regions that they read and write
     unroll_frame.py      what the tasks of one launch in one call share
     unroll_contents.py   names of values and their addends
+    unroll_exchange.py   small all-reduces, which are one launch of their own kind
     unroll_book.py       tasks, signals and lanes get their indices
 """
 
@@ -24,6 +25,7 @@ from chunkdsl.plan.plan import Access, Act, Buffer, Plan, Region
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
 from chunkdsl.plan.unroll_book import Book
 from chunkdsl.plan.unroll_contents import Contents
+from chunkdsl.plan.unroll_exchange import unroll_exchange
 from chunkdsl.plan.unroll_frame import Frame
 from chunkdsl.plan.unroll_moves import add_copies, add_move, add_staging, steps_of
 from chunkdsl.plan.unroll_tiles import add_tiles
@@ -41,6 +43,8 @@ def unroll(
     `bounds` also bind the axes (ir/meshes): other subgroups do the same on other rows, and share nothing with it."""
     if bounds is None:
         bounds = {k: max(c[k] for c in calls) for k in calls[0]} if calls and calls[0] else {}
+    if op.exchange:
+        return unroll_exchange(op, world, calls, bounds, schedule.path)
     book, contents = Book(op, world, bounds), Contents(op, world)
     for call, dims in enumerate(calls):
         for rank in range(world):

@@ -136,6 +136,7 @@ def environment() -> Environment:
         "plain_value": plain_value,
         "worlds": worlds_text,
         "world_value": str,
+        "index_of": lambda items, item: items.index(item),
         "route_rows": route_rows,
         "wrapped": lambda text, indent: f"\n{' ' * indent}".join(wrap(text, 116 - indent)),
         "dedent": lambda text: "\n".join(line.removeprefix("    ") for line in text.split("\n")),

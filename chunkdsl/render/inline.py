@@ -8,8 +8,18 @@ from functools import cache
 from pathlib import Path
 
 RUNTIME = Path(__file__).resolve().parent.parent / "runtime"
-FILES = ("device.py", "machine.py", "dispatch.py", "arguments.py", "operation.py", "ranks.py",
-         "mesh.py", "instance.py")
+FILES = (
+    "device.py",
+    "words.py",
+    "machine.py",
+    "dispatch.py",
+    "arguments.py",
+    "operation.py",
+    "exchange.py",
+    "ranks.py",
+    "mesh.py",
+    "instance.py",
+)
 
 
 @dataclass(frozen=True)

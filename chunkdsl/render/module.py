@@ -13,6 +13,7 @@ from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
 from chunkdsl.plan.tables import route_tables
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
+from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
 from chunkdsl.render.view import LaunchView, cut_before, extent_text, memory_entries
 
@@ -96,6 +97,8 @@ def itemsize(launch: Launch) -> int:
 
 def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> SimpleNamespace:
     """Kernels and wrapper class of one op, as text."""
+    if op.exchange:
+        return render_exchange(op, schedule)
     env = environment().overlay()
     sites = {f.name: i for i, f in enumerate(op.flags)}
     lines = {f.name: next((n.line for n in op.launches if f.name in str(n)), op.line) for f in op.flags}

@@ -88,6 +88,7 @@ class Program(Actor):
         self._noticed: dict[bool, Clock] = {}  # by relaxed reads, from this rank (False) or any (True)
         self.proxy_fence()
         self.reads_clock = False
+        self.holding = False  # it has speculated and is not held up before it validates
         self.stack = _spawn(lambda: launch.function(**launch.arguments))
 
     @property

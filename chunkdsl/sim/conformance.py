@@ -8,6 +8,7 @@ Results (new tensors for each call) are compared by value elsewhere.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import numpy as np
 
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.sim.conformance_exchange import compare_exchange
 from chunkdsl.sim.log import Add, Box, Copy, Log, Origin, Read, Signal, Trail, Wait, Write
 
 Key = tuple[int, int, str]  # rank, call, kernel
@@ -36,6 +38,8 @@ class Side:
 def compare(log: Log, plan: Plan, op: OpSchedule) -> list[str]:
     """Differences, each one line for a person; empty when the run conforms. `log` holds fused calls of `op` alone, the
     first of them being call 1, or calls followed by launches of `exact`, which are left out."""
+    if op.exchange:
+        return compare_exchange(log, plan, op, sys.modules[__name__])
     flags = {f.name for f in op.flags} | {f"{op.name}_closed"}
     buffers = {b.name: b for b in plan.buffers if b.kind != "output"}
     wanted = planned(plan)
@@ -103,9 +107,9 @@ def rows_of(r: Region, caps: dict[str, int]) -> tuple[int, int, int, int]:
 # ---- the log's side
 
 
-def fused_trails(log: Log, op: OpSchedule) -> list[Trail]:
-    """Trails of the fused launches: the first ones of each call, as many as the schedule has."""
-    count = 1 + sum(1 + (n.staging is not None) for n in op.launches) + op.closing
+def fused_trails(log: Log, op: OpSchedule, count: int = 0) -> list[Trail]:
+    """Trails of the fused launches: the first ones of each call, as many as the schedule has, or `count`."""
+    count = count or 1 + sum(1 + (n.staging is not None) for n in op.launches) + op.closing
     numbers: dict[tuple[int, int], set[int]] = {}
     for t in log.trails:
         if t.origin.call and t.origin.launch >= 0:

@@ -9,7 +9,7 @@ from chunkdsl.sim.accesses import Accesses
 from chunkdsl.sim.actors import Program
 from chunkdsl.sim.buffers import Buffer
 from chunkdsl.sim.clocks import Kind
-from chunkdsl.sim.log import Add, Signal, Wait, Write
+from chunkdsl.sim.log import Add, Read, Signal, Wait, Write
 from chunkdsl.sim.words import Word
 
 _MANY = 64  # atomics on more words than this are data, not flags
@@ -18,11 +18,13 @@ _MANY = 64  # atomics on more words than this are data, not flags
 class Hooks(Memory):
     """`current` returns the running program, `switch` gives the others a turn."""
 
-    def __init__(self, accesses: Accesses, current: Callable[[], Program], switch: Callable[[], None], fine: bool):
+    def __init__(self, accesses: Accesses, current: Callable[[], Program], switch: Callable[[], None], fine: bool,
+                 hold: bool = False):
         self._accesses = accesses
         self._current = current
         self._switch = switch
         self._fine = fine
+        self._hold = hold
         self.now = 0
         self.step = 20
 
@@ -30,6 +32,7 @@ class Hooks(Memory):
         actor = self._current()
         if volatile:
             self._switch()
+            actor.holding = self._hold and addresses.size > 1
         parts = self._accesses.locate(actor, "load", addresses, mask, itemsize)
         if self._fine and not volatile:
             self._switch_if_remote(actor, parts)
@@ -58,7 +61,9 @@ class Hooks(Memory):
         if not mask.any():
             return perform()
         actor = self._current()
-        self._switch()
+        if not actor.holding:
+            self._switch()
+        actor.holding = False
         parts = self._accesses.locate(actor, f"atomic {operation}", addresses, mask, itemsize)
         if operation != "load" and sem in ("release", "acq_rel"):
             self._accesses.check_release(actor, parts[0][0])
@@ -132,13 +137,21 @@ class Hooks(Memory):
             if accesses.races:
                 access = accesses.read if operation == "load" else accesses.write
                 access(actor, buffer, boxes, itemsize, kind)
-            if accesses.log:
+            if accesses.log and operation == "load":
+                event = Read(accesses.log.next(), buffer.place, buffer.in_elements(boxes), False, True)
+                actor.trail.events.append(event)
+            elif accesses.log:
                 event = Write(accesses.log.next(), buffer.place, buffer.in_elements(boxes), atomic=True)
                 actor.trail.events.append(event)
             if operation != "load":
                 actor.exposed = "the atomics on a tile"
                 accesses.touch(buffer, [])
-        actor.progress()
+                actor.progress()
+        if operation == "load" and parts:
+            buffer, boxes = parts[0]
+            buffer.polled = True
+            at = boxes[0][0] * buffer.pitch + boxes[0][2] if boxes else 0
+            self._poll(actor, buffer, at, itemsize)
         return perform()
 
     def _poll(self, actor: Program, buffer: Buffer, offset: int, itemsize: int) -> None:

@@ -36,6 +36,7 @@ class World:
     seed, policy, slow: see `Scheduler`. resident: programs of a rank that run at once, in grid order; None is all.
     sms: what `SimMachine.sms` says. races: happens-before checks. tma: hazards of descriptor accesses.
     fine: switch also at ordinary accesses to other ranks' memory. log: keep `World.log`.
+    hold: assume run_to_completion: a program that has read a block with volatile loads reads its next flag at once.
     expire: when everything polls and some program has read the clock, move the clock on by `expire_ns` instead of
     reporting a deadlock; again only after something has changed. patience: polls in vain that count as for ever.
     max_steps: scheduler steps of one `run` before it is called a livelock (a Deadlock too).
@@ -53,6 +54,7 @@ class World:
         slow: int | None = None,
         tma: bool = True,
         fine: bool = False,
+        hold: bool = False,
         log: bool = False,
         expire: bool = False,
         expire_ns: int = 10**15,
@@ -71,7 +73,7 @@ class World:
         self.clocks = Clocks()
         self.accesses = Accesses(self.clocks, races, tma, self.log)
         self.machines = [SimMachine(self, rank) for rank in range(world)]
-        self._hooks = Hooks(self.accesses, lambda: self._current, self._switch, fine)
+        self._hooks = Hooks(self.accesses, lambda: self._current, self._switch, fine, hold)
         self._scheduler = Scheduler(seed, policy, slow)
         self._expire, self._expire_ns, self._expired_at = expire, expire_ns, None
         self._patience, self._max_steps = patience, max_steps

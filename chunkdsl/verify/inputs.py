@@ -92,7 +92,7 @@ def join(results: list[torch.Tensor], op: Op, index: int, world: World) -> torch
     """The global result from every rank's: shards put together, addends summed, one of equal copies; the inner axis of
     the mesh first."""
     held = [r.double() for r in results]
-    placements = placements_of(op.results[index][1].type, world)
+    placements = placements_of((*op.results, *op.updates)[index][1].type, world)
     for p, n in reversed(list(zip(placements, sizes(world), strict=True))):
         groups = [held[i : i + n] for i in range(0, len(held), n)]
         if isinstance(p, Shard):

@@ -12,14 +12,15 @@ LINEAR = frozenset("param const all_gather reduce_scatter all_reduce matmul tran
 
 
 def evaluate(op: Op, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Global float64 results. `tensors`: global parameters; of one that is declared Partial, the sum of its addends."""
+    """Global float64 results, and what the call leaves in parameters that it updates. `tensors`: global parameters; of
+    one that is declared Partial, the sum of its addends."""
     memo: dict[Value, torch.Tensor] = {p.value: tensors[p.name].double() for p in op.params}
-    return {name: _value(v, memo) for name, v in op.results}
+    return {name: _value(v, memo) for name, v in (*op.results, *op.updates)}
 
 
 def is_linear(op: Op) -> bool:
     """Only products, sums and differences (and products with numbers): exact on small integers."""
-    return all(_linear(v, set()) for _, v in op.results)
+    return all(_linear(v, set()) for _, v in (*op.results, *op.updates))
 
 
 def _linear(value: Value, seen: set[Value]) -> bool:
@@ -76,6 +77,9 @@ def _apply(v: Value, args: list[torch.Tensor]) -> torch.Tensor:
             return torch.nn.functional.silu(args[0])
         case "tanh":
             return torch.tanh(args[0])
+        case "rms_norm":
+            square = args[0].square().mean(-1, keepdim=True)
+            return args[0] * torch.rsqrt(square + float(v.attrs["eps"])) * args[1]
         case "swiglu":
             return torch.nn.functional.silu(args[0]) * args[1]
     raise ValueError(f"no reference for {v.kind}")

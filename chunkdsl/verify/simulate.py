@@ -82,15 +82,16 @@ def run_op(
         if callable_.why_not is not None:
             raise RuntimeError(f"{op.name} does not run fused: {callable_.why_not}")
         # All fused calls first: `exact` is a meeting of all ranks, and between two of them no rank gets a call ahead.
-        fused = [as_tuple(callable_(*x.shards[machine.rank], **x.dims)) for x in inputs]
+        fused = [whole_result(callable_, op, x, machine.rank) for x in inputs]
         instance.check()
-        exact = [as_tuple(callable_.exact(*x.shards[machine.rank], **x.dims)) for x in inputs]
+        exact = [whole_result(callable_.exact, op, x, machine.rank) for x in inputs]
         instance.check()
         got = list(zip(fused, exact, strict=True))
         instance.close()
         return got
 
-    sim = Simulated(ranks_of(world), seed=seed, resident=resident, log=True)
+    hold = bool(op.exchange and op.exchange.assume)
+    sim = Simulated(ranks_of(world), seed=seed, resident=resident, log=True, hold=hold)
     try:
         results = sim.run(host)
     except SimulationFault as fault:
@@ -119,6 +120,13 @@ def whole_plan(schedule: Schedule, op: OpSchedule, world: World, calls, bounds) 
     return parts[0][0] if len(parts) == 1 else join_plans(parts, ranks_of(world))
 
 
+def whole_result(call, op: OpSchedule, x: Inputs, rank: int) -> tuple[torch.Tensor, ...]:
+    """Results of a call, then what it left in the parameters that it updates in place (copies of the inputs)."""
+    names = [p.name for p in op.parameters]
+    tensors = [t.clone() if n in op.updates else t for n, t in zip(names, x.shards[rank], strict=True)]
+    return (*as_tuple(call(*tensors, **x.dims)), *(tensors[names.index(n)] for n in op.updates))
+
+
 def as_tuple(value) -> tuple[torch.Tensor, ...]:
     return value if isinstance(value, tuple) else (value,)
 
@@ -129,7 +137,7 @@ def compare_results(
     """Two rows for each result: bits against `exact`, then against float64. `results[rank][call]`: (fused, exact).
     Below the gate a call promises the bits of `exact` only where the spec says so."""
     rows = []
-    for i, result in enumerate(op.results):
+    for i, result in enumerate([r.name for r in op.results] + list(op.updates)):
         limit = 0.0 if integers else tolerance(op)
         different, wrong, worst = [], [], 0.0
         for call, x in enumerate(inputs):
@@ -139,14 +147,14 @@ def compare_results(
             if not gated(op, x.dims) or op.gate.fallback == "exact":
                 ranks = [r for r in range(ranks_of(world)) if not same_bits(fused[r], exact[r])]
                 different += [f"{named}, rank {r}: {differs(fused[r], exact[r])}" for r in ranks]
-            whole, reference = join(fused, typed, i, world), evaluate(typed, x.whole)[result.name]
+            whole, reference = join(fused, typed, i, world), evaluate(typed, x.whole)[result]
             gap = error(whole, reference)
             worst = max(worst, gap)
             if not gap <= limit:
                 wrong.append(f"{named}: error {gap:.2e}, allowed {limit:g}; {farthest(whole, reference)}")
-        rows.append(Row(op.name, f"{result.name} = exact, bit by bit", where, not different, few(different)))
+        rows.append(Row(op.name, f"{result} = exact, bit by bit", where, not different, few(different)))
         kind = "float64 on small integers, equal" if integers else f"float64 within {limit:g}"
-        rows.append(Row(op.name, f"{result.name} = {kind}", where, not wrong, few(wrong) or f"error {worst:.2e}"))
+        rows.append(Row(op.name, f"{result} = {kind}", where, not wrong, few(wrong) or f"error {worst:.2e}"))
     return rows
 
 

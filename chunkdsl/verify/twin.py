@@ -17,21 +17,24 @@ from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule, Schedule, 
 TILE = 16  # rows, columns and depth of the twin's tile
 LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
 ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
+SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 11, 128, 64  # exchanges: two blocks, and payloads of both forms
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
 
 def shrink(schedule: Schedule, world: World) -> Schedule:
     """The twin for one world size."""
     sizes = Sizes(schedule, ranks_of(world))
-    ranges = tuple(twin_range(r, ranks_of(world)) for r in schedule.ranges)
+    small = all(op.exchange for op in schedule.ops)
+    rows = (1, SMALL_ROWS) if small else (ranks_of(world), ROWS)
+    ranges = tuple(twin_range(r, *rows) for r in schedule.ranges)
     return replace(schedule, ranges=ranges, ops=tuple(twin_op(op, sizes) for op in schedule.ops))
 
 
-def twin_range(r: DimRange, world: int) -> DimRange:
-    """Bounds for ROWS in every shard; small steps stay steps."""
+def twin_range(r: DimRange, world: int, rows: int = ROWS) -> DimRange:
+    """Bounds for `rows` in every shard; small steps stay steps."""
     step = 1 if r.step == 1 else 4
     low = min(r.low, step) if r.low else 0
-    return replace(r, low=low, high=max(low, world * ROWS), step=step)
+    return replace(r, low=low, high=max(low, world * rows), step=step)
 
 
 class Sizes:
@@ -77,6 +80,9 @@ def walk(value, kind: type):
 
 def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
     small = rebuild(op, sizes)
+    if small.exchange:
+        forms = tuple(replace(f, words=SMALL_WORDS if f.words else 0) for f in small.exchange.forms)
+        return replace(small, exchange=replace(small.exchange, blocks=((SMALL_BLOCK, 4),), forms=forms))
     return replace(small, pad=max(n.tiling.bm for n in small.launches))
 
 

@@ -59,7 +59,7 @@ def launches(text):
     ("op f(p) -> y { y = reduce_scatter(p, M) }", [("f_y_partial", "all", "f_y_stage"), ("f_y_sum", "own", "y")]),
     ("op f(p) -> y { y = all_reduce(p) }",
      [("f_y_partial", "all", "f_y_stage"), ("f_y_sum", "own", "f_y_total"), ("f_y_out", "all", "y")]),
-    ("op f(p) -> y { y = all_reduce(p) with { algorithm = one_shot } }",
+    ("op f(p) -> y { y = all_reduce(p) with { algorithm = one_shot, order = arrival } }",
      [("f_y_partial", "whole", "f_y_stage"), ("f_y_sum", "whole", "y")]),
     ("op f(p, b) -> y { y = relu(reduce_scatter(p, M) + b) }",
      [("f_y_partial", "all", "f_y_stage"), ("f_y_sum", "own", "y")]),

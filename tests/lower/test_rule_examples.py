@@ -3,6 +3,7 @@
 import pytest
 
 import chunkdsl.check.axes
+import chunkdsl.check.exchanges
 import chunkdsl.check.names
 import chunkdsl.check.placements
 import chunkdsl.check.policies

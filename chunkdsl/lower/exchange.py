@@ -1,0 +1,246 @@
+"""An op that is a small all-reduce with its epilogue -> one exchange. What is not one is left to `fuse`.
+
+Small means: around one `all_reduce` of a parameter, everything else pointwise or `rms_norm` over matrices of the same
+shape, with no transport of its own. Chosen here: the forms in which words travel, by payload, and the sizes of blocks.
+"""
+
+from __future__ import annotations
+
+from chunkdsl.check import exchanges as rules
+from chunkdsl.check.unbuilt import not_built_yet
+from chunkdsl.diagnostics import Report
+from chunkdsl.ir.graph import Op, Program, Value
+from chunkdsl.ir.types import evaluate
+from chunkdsl.lower.choices import Choices
+from chunkdsl.lower.epilogue import Epilogue
+from chunkdsl.lower.facts import POINTWISE, REDUCTIONS, Refused
+from chunkdsl.lower.gates import settle_gate, values_of
+from chunkdsl.plan.schedule import (
+    Choice,
+    Exchange,
+    Form,
+    Instruction,
+    Operand,
+    OpSchedule,
+    Parameter,
+    Result,
+    Store,
+)
+
+TRANSPORT = ("chunk", "route", "side", "place", "order")
+KEYS = ("validity", "assume", "retry")
+WORD_LIMIT = 1 << 16  # words up to which data and epoch share 64 bits: beyond, twice the bytes cost more than a pass
+FALLBACK_BYTES = 16 << 20  # what a rank sends in one round, above which the library's two rounds are faster
+BLOCKS = ((256, 8), (512, 16), (1024, 32))  # one word for a thread: with more, waiting takes twice as long
+LEAST_WORDS, MOST_THREADS = 128, 512  # 128 registers for a thread: eight ranks' words and the epilogue fit
+
+
+def find_exchange(op: Op, program: Program) -> Value | None:
+    """The all-reduce that the op is about; None if the op is not a small all-reduce."""
+    values = values_of(op)
+    if len(program.mesh.axes) != 1:
+        return None
+    reductions = [v for v in values if v.kind in REDUCTIONS]
+    if len(reductions) != 1 or reductions[0].kind != "all_reduce" or reductions[0].args[0].kind != "param":
+        return None
+    found, policy = reductions[0], reductions[0].policy
+    simple = POINTWISE | {"param", "all_reduce", "rms_norm"}
+    if any(v.kind not in simple for v in values) or has_transport(found):
+        return None
+    asked = policy.algorithm or any(getattr(policy, k) for k in KEYS) or policy.buffers == 3
+    return found if asked or op.updates or any(v.kind == "rms_norm" for v in values) else None
+
+
+def has_transport(reduction: Value) -> bool:
+    policy = reduction.policy
+    return policy.via == "tma" or any(getattr(policy, k) is not None for k in TRANSPORT)
+
+
+def refuse_outside(op: Op, program: Program, report: Report) -> bool:
+    """What only an exchange has, in an op that is none. True if there was any."""
+    found = []
+    for v in values_of(op):
+        keys = [k for k in KEYS if getattr(v.policy, k) is not None] + ["buffers = 3"] * (v.policy.buffers == 3)
+        for key in keys[:1]:
+            span = v.policy.spans[key.split(" ")[0]]
+            why = "it has a transport of its own" if v.args[0].kind == "param" else "its operand is no parameter"
+            why = f"it is {v.kind}" if v.kind != "all_reduce" else why
+            why = "the mesh has two axes" if len(program.mesh.axes) > 1 else why
+            found.append(rules.validity_without_exchange(key, why, span))
+    for p in op.params:
+        if p.inout:
+            instead = "return the new value as a result"
+            found.append(not_built_yet("`inout` outside a small all-reduce", p.span, instead))
+    report.extend(found)
+    return bool(found)
+
+
+class ExchangeBuilder(Epilogue):
+    def build(self, reduction: Value) -> OpSchedule | None:
+        gate = settle_gate(self.op, self.program, self.report, self.choices)
+        try:
+            for p in self.op.params:
+                self._dtype(p.value)
+                self.places[p.value] = (p.name, "plain")
+                self.names[p.value] = p.name
+            exchange = self._exchange(reduction)
+        except Refused:
+            return None
+        if gate is None or exchange is None:
+            return None
+        slots = exchange.forms[0].slots
+        parameters = tuple(
+            Parameter(p.name, p.value.type.dtype.value, self._extents(p.value)) for p in self.op.params
+        )
+        results = tuple(Result(n, v.type.dtype.value, self._extents(v)) for n, v in self.op.results)
+        return OpSchedule(
+            name=self.op.name,
+            line=self._line(self.op.span),
+            parameters=parameters,
+            results=results,
+            buffers=(),
+            flags=(),
+            counters=(),
+            launches=(),
+            slots=slots,
+            closing=slots == 1,
+            pad=1,
+            gate=gate,
+            choices=tuple(self.choices),
+            exchange=exchange,
+            updates=tuple(name for name, _ in self.op.updates),
+        )
+
+    def _exchange(self, reduction: Value) -> Exchange | None:
+        payload = reduction.args[0]
+        rows, cols, dtype = self._rows(payload), self._cols(payload), self._dtype(payload)
+        self._aligned(payload, payload.span)
+        epilogue, stores, operands = self._statements(reduction)
+        rowwise = any(step.op == "rms_norm" for step in epilogue)
+        name = f"{self.op.name}_exchange"
+        while name in self.kernels:
+            name += "_"
+        self.kernels.add(name)
+        settle = Choices(reduction, f"{self.op.name}: all_reduce", self.report, self.choices)
+        algorithm, validity, forms = self._forms(settle, dtype, rowwise)
+        if not settle.ok:
+            return None
+        statement = next(s for s in self.op.statements if reduction in _below(s.value, set()))
+        text = f"{statement.target} = {' '.join(self.program.source.slice(statement.value.span).split())}"
+        return Exchange(
+            name=name,
+            line=self._line(statement.span),
+            text=text if len(text) <= 100 else f"{text[:97]}...",
+            payload=self.names[payload],
+            dtype=dtype,
+            rows=rows,
+            cols=cols,
+            algorithm=algorithm,
+            validity=validity,
+            retry=settle.policy.retry or 8,
+            assume=settle.policy.assume or "",
+            rowwise=rowwise,
+            blocks=self._blocks(cols, dtype, rowwise),
+            forms=forms,
+            operands=operands,
+            epilogue=epilogue,
+            stores=stores,
+            limit=FALLBACK_BYTES if algorithm == "one_shot" else 0,
+        )
+
+    def _forms(self, settle: Choices, dtype: str, rowwise: bool) -> tuple[str, str, tuple[Form, ...]]:
+        policy = settle.policy
+        algorithm = settle.pick("algorithm", "one_shot", "one trip; a small payload may travel to every rank")
+        validity = settle.pick("validity", "word", "data and validity in one atomic word: one trip, no fence")
+        if policy.wire not in (None, dtype):
+            self._illegal(settle, f"wire = {policy.wire}", "words carry the payload as it is", f"write wire = {dtype}",
+                          "wire")
+        if algorithm == "two_shot" and rowwise:
+            what, why = "algorithm = two_shot and rms_norm", "no program holds a whole row before the second round"
+            self._illegal(settle, what, why, "write algorithm = one_shot", "algorithm")
+        if algorithm == "two_shot" and validity == "speculative":
+            what, why = "algorithm = two_shot and speculation", "its second round sends what the first has read"
+            self._illegal(settle, what, why, "write algorithm = one_shot", "validity")
+        if validity != "speculative":
+            for key in ("assume", "retry"):
+                if getattr(policy, key) is not None:
+                    settle.refuse(rules.assumption_unused(key, validity, settle.span(key)))
+        elif policy.assume is None:
+            settle.refuse(rules.speculation_not_assumed(settle.span("validity")))
+        buffers = policy.buffers
+        if validity == "word":
+            if buffers is None:
+                self.choices.append(Choice(settle.where, "buffers", "2, 3 above 256 KiB", "no closing barrier"))
+            if buffers == 3:
+                return algorithm, validity, (Form("mark", 0, 3),)
+            if buffers == 1:
+                return algorithm, validity, (Form("word", 0, 1),)
+            return algorithm, validity, (Form("word", WORD_LIMIT, 2), Form("mark", 0, 3))
+        if buffers == 3:
+            self._illegal(settle, f"validity = {validity} with three buffers", "flags need two at most",
+                          "write buffers = 2, or validity = word", "buffers")
+        slots = settle.pick("buffers", 2, "a second buffer is cheaper than a barrier")
+        return algorithm, validity, (Form(validity, 0, slots),)
+
+    def _illegal(self, settle: Choices, what: str, why: str, instead: str, key: str) -> None:
+        settle.refuse(rules.exchange_not_legal(what, why, instead, settle.span(key)))
+
+    def _blocks(self, cols, dtype: str, rowwise: bool) -> tuple[tuple[int, int], ...]:
+        if not rowwise:
+            return BLOCKS
+        high = evaluate(cols.size, self.highs)
+        words = -(-high * (4 if dtype == "f32" else 2) // 4)
+        block = max(LEAST_WORDS, 1 << (words - 1).bit_length())
+        return ((block, max(4, min(MOST_THREADS, block // 2) // 32)),)
+
+    def _statements(self, reduction: Value):
+        """The epilogue of all statements, one after the other; what each leaves is rounded, as a stored value is."""
+        made: dict[Value, str] = {reduction: "total"}
+        operands: dict[Value, Operand] = {}
+        steps: list[Instruction] = []
+        for s in self.op.statements:
+            self.target = s.target
+            self._same_shape(s.value, reduction)
+            target = self._norm(s.value, made, operands, steps)
+            if isinstance(target, str):
+                rounded = f"t{len(made) + len(steps)}r"
+                steps.append(Instruction(rounded, "round", (target, self._dtype(s.value))))
+                target = rounded
+            made[s.value] = target
+        for name, value in (*self.op.results, *self.op.updates):
+            if value not in made or value.kind == "param":
+                self._refuse(f"`{name}` as another name of a parameter", "give it a value of its own", value.span)
+        stores = [Store(str(made[v]), n, self._dtype(v)) for n, v in (*self.op.results, *self.op.updates)]
+        return tuple(steps), tuple(stores), tuple({o.name: o for o in operands.values()}.values())
+
+    def _norm(self, value: Value, made: dict, operands: dict, steps: list):
+        """A pointwise tree whose leaves may be `rms_norm`s: those first, each as one instruction."""
+        for v in _below(value, set(made)):
+            if v.kind == "rms_norm" and v not in made:
+                self._same_shape(v, value)
+                x = self._norm(v.args[0], made, operands, steps)
+                g = self._epilogue(v.args[1], made, operands, steps)
+                target = f"t{len(made) + len(steps)}n"
+                steps.append(Instruction(target, "rms_norm", (x, g, float(v.attrs["eps"]))))
+                made[v] = target
+        return self._epilogue(value, made, operands, steps)
+
+    def _same_shape(self, value: Value, reduction: Value) -> None:
+        if value.type.shape != reduction.type.shape or value.type.placements != reduction.type.placements:
+            self._refuse("a statement of another shape or placement beside a small all-reduce",
+                         "give it an op of its own", value.span)
+
+
+def _below(value: Value, stop: set) -> list[Value]:
+    """All values of a tree, arguments first, each once; those in `stop` and what is below them left out."""
+    found: dict[Value, None] = {}
+
+    def walk(v: Value) -> None:
+        if v not in found and v not in stop:
+            for a in v.args:
+                walk(a)
+            found[v] = None
+
+    walk(value)
+    return list(found)
+

@@ -1,0 +1,203 @@
+"""An exchange -> plan: what each rank sends, takes and leaves behind, block by block.
+
+The unit of a buffer's columns is a 32-bit word of the payload. In the word forms a signal is the word itself: whoever
+sees its epoch, or no longer its empty mark, has the data. Equal blocks are grouped into at most RUNS tasks; a block
+depends on the same block of the other ranks alone, so that a group stands for its members.
+
+`speculative` without its assumption reads before it waits, as it is written; with it, a validated read counts as one
+that came after the flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from chunkdsl.ir.types import evaluate
+from chunkdsl.plan.plan import Access, Act, Buffer, Plan, Region
+from chunkdsl.plan.schedule import Exchange, Form, OpSchedule
+from chunkdsl.plan.unroll_book import Book
+
+RUNS = 2
+ITEM = {"bf16": 2, "f16": 2, "f32": 4}
+Dims = Mapping[str, int]
+
+
+def payload_words(x: Exchange, dims: Dims) -> int:
+    """32-bit words of the payload in a call."""
+    return -(-evaluate(x.rows, dims) * evaluate(x.cols.size, dims) * ITEM[x.dtype] // 4)
+
+
+def form_for(x: Exchange, words: int) -> Form:
+    """The form that a payload takes: the first that holds it."""
+    return next(f for f in x.forms if not f.words or words <= f.words)
+
+
+def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: Dims, spec: str) -> Plan:
+    x, book = op.exchange, Book(op, world, bounds)
+    taken: dict[str, int] = {}  # form -> calls that have taken it
+    before: dict[str, int] = {}  # words of its last call
+    for call, dims in enumerate(calls):
+        words = payload_words(x, dims)
+        form = form_for(x, words)
+        taken[form.name] = epoch = taken.get(form.name, 0) + (words > 0)
+        f = _Frame(op, world, call, words, form, epoch, before.get(form.name, 0), book)
+        for rank in range(world):
+            begin = book.main(rank, call, "start", op.line, "call begins")
+            made = f.programs(rank, begin) if words else []
+            book.main(rank, call, "end", x.line, f"{x.name} ends", after=tuple(made))
+            needs = [Access(Act.NEED, f.result(rank, s, 0, words), None, s, (1 << world) - 1) for s in f.results]
+            book.main(rank, call, "end", op.line, "call ends", accesses=tuple(needs) if words else ())
+        if words:
+            before[form.name] = words
+    lanes = tuple(book.lanes.values())
+    dims = tuple(tuple(sorted(c.items())) for c in calls)
+    buffers = tuple(_buffers(op, world, len(calls), bounds))
+    return Plan(op.name, world, dims, buffers, lanes, tuple(book.signals), tuple(book.tasks), spec)
+
+
+def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[Buffer]:
+    x = op.exchange
+    most = max(1, payload_words(x, bounds))
+    rounds = 2 if x.algorithm == "two_shot" else 1
+    for f in x.forms:
+        cap = min(most, f.words) if f.words else most
+        cap = -(-cap // world) if rounds == 2 else cap
+        dtype = "i64" if f.name == "word" else "i32"
+        yield Buffer(buffer_of(f), "symmetric", dtype, rounds * world, cap, f.slots)
+    for s in x.stores:
+        yield Buffer(f"{s.tensor} of the call", "output", "i32", 1, most, calls)
+
+
+def buffer_of(form: Form) -> str:
+    """Name of the memory of a form, as the wrapper allocates it."""
+    return f"words{('word', 'mark', 'flag', 'speculative').index(form.name)}"
+
+
+class _Frame:
+    """One call: `slot` of the words, groups of blocks as (first word, end) of what one source sends."""
+
+    def __init__(self, op, world, call, words, form, epoch, before, book) -> None:
+        self.op, self.world, self.call, self.words, self.form, self.book = op, world, call, words, form, book
+        self.x, self.buffer = op.exchange, buffer_of(form)
+        self.slot, self.before = epoch % form.slots, before
+        self.results = [f"{s.tensor} of the call" for s in self.x.stores]
+        self.own_flags = form.name in ("flag", "speculative")
+        self.lane = f"{self.x.name} blocks"
+        each = -(-words // world) if self.x.algorithm == "two_shot" else words
+        self.runs = list(_runs(each, self.x, evaluate_row(self.x, words)))
+
+    def result(self, rank: int, name: str, first: int, end: int) -> Region:
+        return Region(name, rank, self.call, 0, 1, first, end)
+
+    def place(self, on: int, row: int, first: int, end: int) -> Region:
+        return Region(self.buffer, on, self.slot, row, row + 1, first, end)
+
+    def programs(self, rank: int, begin: int) -> list[int]:
+        self.book.open(self.lane, False, self.x.name)
+        two = self.x.algorithm == "two_shot"
+        made = []
+        for group, (first, end) in enumerate(self.runs):
+            made += (self._two_shot if two else self._one_shot)(rank, group, first, end, begin)
+        if self.form.name == "mark" and self.before:
+            made.append(self._empty(rank, begin))
+        return made
+
+    def _one_shot(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
+        peers = [(rank + 1 + k) % self.world for k in range(self.world - 1)]
+        puts = tuple(self._put(p, rank, first, end, 1 << rank, first) for p in peers)
+        yield self._task(rank, begin, "move", f"sends words {first}..{end}", puts, (), self._said(rank, group, peers))
+        heard = tuple([self._word(rank, group, q) for q in peers])
+        adds = self._sum(rank, first, end, [(q, q) for q in peers])
+        label = f"adds words {first}..{end}"
+        said = tuple([self._closed(p, group, rank) for p in peers]) if self.op.closing else ()
+        if self.form.name == "speculative" and not self.x.assume:
+            yield self._task(rank, begin, "reduce", label, adds)
+            yield self._task(rank, begin, "reduce", f"validates words {first}..{end}", (), heard, said)
+        else:
+            yield self._task(rank, begin, "reduce", label, adds, heard, said)
+        if self.op.closing:
+            done = tuple([self._closed(rank, group, q) for q in peers])
+            yield self._task(rank, begin, "barrier", f"waits until words {first}..{end} are read", (), done)
+
+    def _sum(self, rank: int, first: int, end: int, rows, at: int = 0) -> tuple[Access, ...]:
+        """Own addend, which is in no buffer, then those of `rows`: (row, rank)."""
+        made = []
+        for name in self.results:
+            to = self.result(rank, name, at + first, at + end)
+            made.append(Access(Act.PUT, to, None, name, 1 << rank, (0, at + first)))
+            if name == self.results[0]:
+                made += [Access(Act.ADD, to, self.place(rank, row, first, end)) for row, _ in rows]
+            else:
+                made[-1] = Access(Act.PUT, to, None, name, (1 << self.world) - 1, (0, at + first))
+        return tuple(made)
+
+    def _put(self, on: int, row: int, first: int, end: int, mask: int, origin: int) -> Access:
+        return Access(Act.PUT, self.place(on, row, first, end), None, self.results[0], mask, (0, origin))
+
+    def _empty(self, rank: int, begin: int) -> int:
+        """Empties the slot of the call before, for the call after next."""
+        slot = (self.slot - 1) % self.form.slots
+        each = -(-self.before // self.world) if self.x.algorithm == "two_shot" else self.before
+        region = Region(self.buffer, rank, slot, 0, self._rows(), 0, each)
+        return self._task(rank, begin, "stage", "empties the words of the call before",
+                          (Access(Act.PUT, region, None, "empty"),))
+
+    def _rows(self) -> int:
+        return self.world * (2 if self.x.algorithm == "two_shot" else 1)
+
+    def _said(self, rank: int, group: int, peers, row: int = 0) -> tuple[int, ...]:
+        return tuple([self._word(p, group, rank, row) for p in peers])
+
+    def _word(self, owner: int, group: int, source: int, row: int = 0) -> int:
+        """The signal that words of `source` are on `owner`: a flag, or the words themselves."""
+        flags = "arrived" if self.own_flags else self.buffer
+        index = (row + source) * RUNS + group
+        return self.book.signal(flags, owner, index, source, self.call, f"block {group}")
+
+    def _closed(self, owner: int, group: int, source: int) -> int:
+        return self.book.signal("closed", owner, source * RUNS + group, source, self.call, f"block {group} read")
+
+    def _task(self, rank, begin, kind, label, accesses=(), waits=(), signals=()) -> int:
+        return self.book.task(
+            rank, self.lane, self.call, kind, self.x.line, label,
+            tuple(accesses), (begin,), tuple(waits), tuple(signals),
+        )  # fmt: skip
+
+    def _two_shot(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
+        """Every rank adds up its own piece and sends the sum on. `first`..`end` are words of a piece."""
+        piece, peers = -(-self.words // self.world), [(rank + 1 + k) % self.world for k in range(self.world - 1)]
+        puts = [self._put(p, rank, first, end, 1 << rank, p * piece + first) for p in peers]
+        yield self._task(rank, begin, "move", f"sends words {first}..{end} of every piece", puts, (),
+                         self._said(rank, group, peers))
+        heard = tuple([self._word(rank, group, q) for q in peers])
+        stop = max(first, min(end, self.words - rank * piece))
+        adds = self._sum(rank, first, stop, [(q, q) for q in peers], rank * piece)
+        whole = (1 << self.world) - 1
+        sums = [self._put(p, self.world + rank, first, end, whole, rank * piece + first) for p in peers]
+        yield self._task(rank, begin, "reduce", f"adds words {first}..{end} of its piece", (*adds, *sums), heard,
+                         self._said(rank, group, peers, self.world))
+        copies = []
+        for q in peers:
+            stop = max(first, min(end, self.words - q * piece))
+            for name in self.results:
+                to = self.result(rank, name, q * piece + first, q * piece + stop)
+                of = self.place(rank, self.world + q, first, stop)
+                taken = Access(Act.COPY, to, of)
+                made = Access(Act.PUT, to, None, name, whole, (0, q * piece + first))
+                copies.append(taken if name == self.results[0] else made)
+        finished = tuple([self._word(rank, group, q, self.world) for q in peers])
+        yield self._task(rank, begin, "reduce", f"takes words {first}..{end} of the other pieces", copies, finished)
+
+
+def evaluate_row(x: Exchange, words: int) -> int:
+    """Words of a block in a call of `words` words."""
+    return x.blocks[0][0] if not x.rowwise else max(1, evaluate(x.cols.size, {}) * ITEM[x.dtype] // 4)
+
+
+def _runs(words: int, x: Exchange, block: int) -> Iterator[tuple[int, int]]:
+    """At most RUNS groups of whole blocks: the first block, and those after it."""
+    blocks = -(-words // block)
+    cuts = sorted({0, 1, blocks} & set(range(blocks + 1)))
+    for a, b in pairwise(cuts):
+        yield a * block, min(b * block, words)

@@ -1,0 +1,165 @@
+"""Host side of a small all-reduce: memory of its words, which form a payload takes, the one launch of a call.
+Copied into the module.
+
+A generated class supplies FORMS, BLOCKS and what `Operation` asks for, `extent`, `run` and `plain`. A form is (number,
+most 32-bit words of a payload or 0, slots); every form has words and epochs of its own, so calls of different sizes
+do not disturb each other. Calls without rows exchange nothing and advance nothing, on every rank alike.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from chunkdsl.runtime.arguments import cdiv
+from chunkdsl.runtime.operation import Operation
+
+
+class ExchangeOperation(Operation):
+    INOUT, FORMS, BLOCKS, ROWWISE, ROUNDS = (), (), (), False, 1
+    PAYLOAD, ITEM, LIMIT, RETRY = 0, 2, 0, 8
+    audit = False
+    PROGRAMS = 1024  # epochs: one for each program that a call may have
+
+    def __init__(self, module):
+        self.held = []
+        super().__init__(module)
+        if self.why_not is None:
+            for form, _, _ in self.FORMS:
+                words = getattr(self, f"_words{form}")
+                setattr(self, f"peers{form}", self.rotated(words))
+            self.states = self.rotated(self.state)
+            self.arrived = getattr(self, "_arrived", None)
+            self.leaving = getattr(self, "_closed", None)
+
+    def rotated(self, memory):
+        """Every rank's address, the right neighbour's first, this rank's last: kernel arguments, not a table."""
+        return tuple(memory.addresses[(self.rank + 1 + k) % self.world] for k in range(self.world))
+
+    @classmethod
+    def words_in(cls, dims):
+        rows, cols = cls.extent(dims)
+        return cdiv(rows * cols * cls.ITEM, 4)
+
+    @classmethod
+    def memory(cls, dims, W):
+        """(name, kind, shape, dtype) of all that construction allocates for these bounds."""
+        made, most = [], max(1, cls.words_in(dims))
+        for form, words, slots in cls.FORMS:
+            cap = min(most, words) if words else most
+            cap = cdiv(cap, W) if cls.ROUNDS == 2 else cap
+            dtype = torch.int64 if form == 0 else torch.int32
+            made.append((f"words{form}", "symmetric", (slots * cls.ROUNDS * W, cap), dtype))
+            made.append((f"epochs{form}", "local", (cls.PROGRAMS + 4,), torch.int32))
+            if form >= 2:
+                made.append(("arrived", "symmetric", (cls.ROUNDS * W, cls.flags_in(dims, W)), torch.int32))
+            if form == 3:
+                made.append(("counts", "local", (8,), torch.int32))
+            if slots == 1:
+                made.append(("closed", "symmetric", (W, cls.flags_in(dims, W)), torch.int32))
+        return tuple(made)
+
+    @classmethod
+    def flags_in(cls, dims, W):
+        """Blocks of the largest payload: flags are by block."""
+        rows, _ = cls.extent(dims)
+        words = cdiv(cls.words_in(dims), W if cls.ROUNDS == 2 else 1)
+        return max(1, rows if cls.ROWWISE else cdiv(words, cls.BLOCKS[0][0]))
+
+    def call(self, tensors, given, out):
+        return self.settle(super().call(tensors, given, out))
+
+    def flops(self, dims):
+        """None: it has no products."""
+        return 0
+
+    def exact(self, *tensors, **given):
+        """The same bits without words: payloads gathered whole, then the same kernel. Updates in place too."""
+        return self.settle(super().exact(*tensors, **given))
+
+    def fallback(self, *tensors, **given):
+        """The process group's all-reduce. Updates in place as the call does."""
+        return self.settle(super().fallback(*tensors, **given))
+
+    def settle(self, value):
+        """What was updated in an aligned copy goes back to the caller's tensor."""
+        for tensor, used in self.held:
+            tensor.copy_(used)
+        self.held = []
+        return value
+
+    def bind(self, tensors, given, strict=True):
+        ready, dims = super().bind(tensors, given, strict)
+        names = list(self.PARAMETERS)
+        pairs = zip(names, tensors, ready, strict=True)
+        self.held = [(tensor, used) for name, tensor, used in pairs if name in self.INOUT and used is not tensor]
+        return ready, dims
+
+    def unfused(self, dims):
+        """Beside the reasons of every op: a payload beyond the table. By global sizes alone."""
+        sent = self.words_in(dims) * 4 * (self.world - 1)
+        if self.why_not is None and self.LIMIT and sent > self.LIMIT:
+            return f"a rank would send {sent} bytes, and above {self.LIMIT} two rounds of the library are faster"
+        return super().unfused(dims)
+
+    def counters(self):
+        """Of `validity = speculative`, on this rank: blocks taken, of these mis-speculated, reads again, waits after
+        the last retry, and disagreements that audits found (set `audit` to have the blocks of later calls audited)."""
+        names = ("blocks", "mis_speculations", "retries", "waits", "disagreements")
+        counts = getattr(self, "_counts", None)
+        return {} if counts is None else dict(zip(names, counts[:5].tolist(), strict=True))
+
+    def form_for(self, count):
+        return next(f for f in self.FORMS if not f[1] or count <= f[1])
+
+    def block_for(self, blocks_of):
+        """The smallest block with which every block has a program of its own, else the largest."""
+        return next((b for b in self.BLOCKS if blocks_of(b[0]) <= self.machine.sms), self.BLOCKS[-1])
+
+    def exchange(self, kernel, fused, active, dims, payload, tensors):
+        """Launch `kernel` on `payload` [rows, cols]; `tensors` are its operands and what it writes."""
+        rows, cols = self.extent(dims)
+        count, row = rows * cols * self.ITEM // 4, cols * self.ITEM // 4
+        if active and count == 0:
+            return
+        if active and fused and self.module.check_calls:
+            self.open(active, dims)
+        every = None
+        if not fused:
+            words = payload.view(torch.int32).reshape(-1)
+            every = self.machine.gather(words) if active else words
+        lanes = cdiv(count, self.world) if self.ROUNDS == 2 else count
+        chosen = self.form_for(count)
+        block = self.block_for(lambda words: rows if self.ROWWISE else cdiv(lanes, words))
+        audits = (False, True) if self.FORMS[0][0] == 3 and fused else (False,)
+        every_variant = [(f, b, a) for f in self.FORMS for b in self.BLOCKS for a in audits]
+        for (form, _, slots), (words, warps), audit in [(chosen, block, self.audit)] if active else every_variant:
+            memory = getattr(self, f"_words{form}")
+            blocks = rows if self.ROWWISE else cdiv(lanes, words)
+            args = dict(
+                tensors,
+                payload=payload.view(torch.int32),
+                words=memory.local if fused else every,
+                peers=getattr(self, f"peers{form}"),
+                arrived=self.arrived and self.arrived.local,
+                arrived_peers=self.arrived and self.rotated(self.arrived),
+                closed=self.leaving and self.leaving.local,
+                closed_peers=self.leaving and self.rotated(self.leaving),
+                counts=getattr(self, "_counts", None),
+                state=self.state.local,
+                states=self.states,
+                state_peers=self.state.table,
+                record=self.record,
+                epochs=getattr(self, f"_epochs{form}"),
+                rank=self.rank,
+                count=count,
+                row=row,
+                cap=memory.local.shape[1],
+                flag_cap=(self.arrived or self.leaving).local.shape[1] if self.arrived or self.leaving else 0,
+                site=0,
+                limit=self.module.limit,
+                active=active,
+            )
+            constants = dict(FORM=form, FUSED=fused, AUDIT=audit, W=self.world, SLOTS=slots, BLOCK=words)
+            constants |= dict(NVIDIA=not self.machine.target.startswith("gfx"), PROGRAMS=self.PROGRAMS)
+            programs = max(1, min(blocks, self.machine.sms, self.PROGRAMS))
+            self.machine.launch(kernel, programs, args, constants, warps, 1)
