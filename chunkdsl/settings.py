@@ -38,9 +38,8 @@ def is_selector(text: str) -> bool:
     return bool(_CODES.fullmatch(text))
 
 
-def read_settings() -> tuple[Settings, Report | None]:
-    """The settings for the current folder, and a report on the file if it has mistakes."""
-    folder = "."
+def read_settings(folder: str = ".") -> tuple[Settings, Report | None]:
+    """The settings for a folder, which exists, and a report on the file if it has mistakes."""
     while True:
         path = os.path.normpath(os.path.join(folder, FILE))
         try:

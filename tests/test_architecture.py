@@ -41,6 +41,8 @@ ORDER = (
     "mend",
     "settings",
     "pipeline",
+    "editor",
+    "lsp",
     "arguments",
     "commands",
     "cli",

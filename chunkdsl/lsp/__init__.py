@@ -1,0 +1,1 @@
+"""The language server: converts between the Language Server Protocol and `editor/`, and nothing else."""

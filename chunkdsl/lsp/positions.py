@@ -1,0 +1,52 @@
+"""Offsets in code points <-> positions of the protocol: lines and characters in the units that were agreed on."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+from lsprotocol import types as lsp
+
+from chunkdsl.source import Span
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+class Lines:
+    """The lines of one text as the protocol counts them. `encoding`: utf-8, utf-16 (its default) or utf-32."""
+
+    def __init__(self, text: str, encoding: str = "utf-16") -> None:
+        self.text = text
+        self._starts = [0, *(m.end() for m in _LINE_END.finditer(text))]
+        self._ends = [*(m.start() for m in _LINE_END.finditer(text)), len(text)]
+        self._encoding = encoding
+
+    def position(self, offset: int) -> lsp.Position:
+        line = bisect_right(self._starts, offset) - 1
+        return lsp.Position(line, self._units(self.text[self._starts[line] : offset]))
+
+    def range(self, span: Span) -> lsp.Range:
+        return lsp.Range(self.position(span.start), self.position(span.end))
+
+    def offset(self, position: lsp.Position) -> int:
+        """A position behind the end of its line or text counts as that end."""
+        if position.line >= len(self._starts):
+            return len(self.text)
+        start, end = self._starts[position.line], self._ends[position.line]
+        at, left = start, position.character
+        while at < end and left > 0:
+            left -= self._units(self.text[at])
+            at += 1
+        return at
+
+    def span(self, range: lsp.Range) -> Span:
+        start = self.offset(range.start)
+        return Span(start, max(start, self.offset(range.end)))
+
+    def whole(self) -> lsp.Range:
+        return self.range(Span(0, len(self.text)))
+
+    def _units(self, text: str) -> int:
+        if self._encoding == "utf-16":
+            return len(text) + sum(c > "\uffff" for c in text)
+        return len(text) if self._encoding == "utf-32" else len(text.encode("utf-8", "surrogatepass"))

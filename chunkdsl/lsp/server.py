@@ -1,0 +1,178 @@
+"""`chunkdsl lsp`: requests and notifications over stdio, and when findings are worked out.
+
+A change is checked at once, in a thread, where only what it can reach is looked at; when no other change follows, the
+text is checked whole. Work for a text that has changed meanwhile is dropped. A failure in an answer is logged and
+answered with nothing: the next request is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+from pygls.uris import to_fs_path
+
+import chunkdsl
+from chunkdsl.crash import explain_crash
+from chunkdsl.editor.lint import Lint, lint, lint_whole
+from chunkdsl.lsp import features
+from chunkdsl.lsp.documents import Document
+
+IDLE = 0.4  # seconds without a change after which a text is checked whole
+
+
+class Server(LanguageServer):
+    """`documents`: the open ones, by URI."""
+
+    def __init__(self) -> None:
+        # The whole text travels with each change: the server then holds exactly what the editor holds.
+        super().__init__("chunkdsl", chunkdsl.__version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        self.documents: dict[str, Document] = {}
+        self.hints = True
+        self._tasks: dict[str, asyncio.Task] = {}
+        self._pool = ThreadPoolExecutor(1, "lint")
+
+    def put(self, uri: str, version: int, text: str) -> None:
+        """Take a text and have it checked."""
+        before = self.documents.get(uri)
+        encoding = str(getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding))
+        path = to_fs_path(uri) or uri
+        self.documents[uri] = Document(uri, path, version, text, encoding, before.lint if before else None)
+        self._stop(uri)
+        self._tasks[uri] = asyncio.get_running_loop().create_task(self._check(self.documents[uri]))
+
+    def drop(self, uri: str) -> None:
+        self._stop(uri)
+        self.documents.pop(uri, None)
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
+
+    def _stop(self, uri: str) -> None:
+        if task := self._tasks.pop(uri, None):
+            task.cancel()
+
+    async def _check(self, document: Document) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(self._pool, lint, document.path, document.text, document.lint)
+            self._publish(document, found)
+            if not found.whole:
+                await asyncio.sleep(IDLE)
+                found = await loop.run_in_executor(self._pool, lint_whole, document.path, document.text)
+                self._publish(document, found)
+        except Exception as error:
+            self._log(error)
+
+    def _publish(self, document: Document, found: Lint) -> None:
+        if self.documents.get(document.uri) is not document:
+            return  # the text has changed meanwhile
+        document.lint = found
+        shown = features.diagnostics(document, document.report())
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(document.uri, shown, document.version))
+
+    def _log(self, error: Exception) -> None:
+        text = f"{explain_crash(error).message}"
+        self.window_log_message(lsp.LogMessageParams(lsp.MessageType.Error, text))
+
+    def answers(self, method: str, options=None, otherwise: object = None) -> Callable:
+        """Decorates a function of (document, params) as the answer to a request about a text document."""
+
+        def decorate(function: Callable) -> Callable:
+            @wraps(function)
+            def answer(params):
+                document = self.documents.get(params.text_document.uri)
+                if document is None:
+                    return otherwise
+                try:
+                    return function(document, params)
+                except JsonRpcInvalidParams:
+                    raise
+                except Exception as error:
+                    self._log(error)
+                    return otherwise
+
+            return self.feature(method, options)(answer)
+
+        return decorate
+
+
+def make_server() -> Server:
+    """A server with every feature, not yet started."""
+    server = Server()
+
+    @server.feature(lsp.INITIALIZE)
+    def initialize(params: lsp.InitializeParams) -> None:
+        server.hints = _wants_hints(params.initialization_options, server.hints)
+
+    @server.feature(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
+    def configure(params: lsp.DidChangeConfigurationParams) -> None:
+        server.hints = _wants_hints(params.settings, server.hints)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    async def opened(params: lsp.DidOpenTextDocumentParams) -> None:
+        server.put(params.text_document.uri, params.text_document.version, params.text_document.text)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    async def changed(params: lsp.DidChangeTextDocumentParams) -> None:
+        if params.content_changes:
+            server.put(params.text_document.uri, params.text_document.version, params.content_changes[-1].text)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    async def closed(params: lsp.DidCloseTextDocumentParams) -> None:
+        server.drop(params.text_document.uri)
+
+    server.answers(lsp.TEXT_DOCUMENT_HOVER)(lambda d, p: features.hover(d, p.position))
+    server.answers(lsp.TEXT_DOCUMENT_DEFINITION)(lambda d, p: features.definition(d, p.position))
+    server.answers(lsp.TEXT_DOCUMENT_REFERENCES)(lambda d, p: features.references(d, p.position))
+    server.answers(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(lambda d, p: features.symbols(d))
+    server.answers(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=list("=,@({ ")))(
+        lambda d, p: features.completion(d, p.position)
+    )
+    server.answers(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(["(", ","]))(
+        lambda d, p: features.signature(d, p.position)
+    )
+    server.answers(lsp.TEXT_DOCUMENT_FORMATTING)(lambda d, p: features.formatting(d))
+    server.answers(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions([lsp.CodeActionKind.QuickFix]))(
+        lambda d, p: features.code_actions(d, p.range)
+    )
+    server.answers(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, features.LEGEND)(lambda d, p: features.semantic_tokens(d))
+    server.answers(lsp.TEXT_DOCUMENT_INLAY_HINT)(
+        lambda d, p: features.inlay_hints(d, p.range) if server.hints else []
+    )
+    server.answers(lsp.TEXT_DOCUMENT_CODE_LENS, lsp.CodeLensOptions(resolve_provider=True))(
+        lambda d, p: features.code_lenses(d)
+    )
+    server.answers(lsp.TEXT_DOCUMENT_PREPARE_RENAME)(lambda d, p: features.prepare_rename(d, p.position))
+
+    @server.answers(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
+    def rename(document: Document, params: lsp.RenameParams):
+        try:
+            return features.rename(document, params.position, params.new_name)
+        except ValueError as error:
+            raise JsonRpcInvalidParams(str(error)) from None
+
+    @server.feature(lsp.CODE_LENS_RESOLVE)
+    def resolve(lens: lsp.CodeLens) -> lsp.CodeLens:
+        document = server.documents.get(lens.data["uri"])
+        try:
+            return features.resolve_lens(document, lens) if document is not None else lens
+        except Exception as error:
+            server._log(error)
+            return lens
+
+    return server
+
+
+def _wants_hints(options: object, now: bool) -> bool:
+    """`{"inlayHints": false}`, also inside of `{"chunkdsl": ...}`, as editors send it."""
+    if not isinstance(options, dict):
+        options = vars(options) if hasattr(options, "__dict__") else {}
+    inner = options.get("chunkdsl", options)
+    if not isinstance(inner, dict):
+        inner = getattr(inner, "__dict__", {}) or (inner._asdict() if hasattr(inner, "_asdict") else {})
+    wanted = inner.get("inlayHints", now)
+    return wanted if isinstance(wanted, bool) else now
