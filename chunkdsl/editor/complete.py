@@ -54,7 +54,8 @@ def completions(path: str, index: Index, text: str, offset: int) -> list[Choice]
     if kind == "tensor":
         return _in_type(before, declared)
     if kind == "mesh":
-        return [Choice(link, "option") for link in _LINKS] if re.search(r"\bover\s+$", before) else [Choice("over", "keyword")]
+        links = [Choice(link, "option") for link in _LINKS]
+        return links if re.search(r"\bover\s+$", before) else [Choice("over", "keyword")]
     if kind in ("dim", "policy"):
         return _named(declared, "dim")
     if kind == "op":

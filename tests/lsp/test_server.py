@@ -128,7 +128,8 @@ def test_definition_and_references(editor):
     assert place["start"] == editor.position(NAME, "x  : bf16") and text_at(editor, place) == "x"
     found = editor.ask("references", NAME, "H]", 0, context={"includeDeclaration": True})
     assert len(found) == 4 and all(text_at(editor, r["range"]) == "H" for r in found)
-    assert [text_at(editor, r["range"]) for r in editor.ask("references", NAME, "h @", 0, context={"includeDeclaration": True})] == ["h", "h"]
+    found = editor.ask("references", NAME, "h @", 0, context={"includeDeclaration": True})
+    assert [text_at(editor, r["range"]) for r in found] == ["h", "h"]
 
 
 def test_rename(editor):
