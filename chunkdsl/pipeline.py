@@ -99,7 +99,7 @@ def plan(path: str, world: World | None = None, rank: int = 0, dims: Mapping[str
     """One call of every op of a spec, unrolled: by default for the mesh's own size and the largest run-time dims."""
     from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import bind_dims, largest_dims, no_such_rank, plan_too_large
-    from chunkdsl.ir.meshes import bindings, outside, ranks_of, scope, subgroup
+    from chunkdsl.ir.meshes import bindings, outside, ranks_of, route_world, scope, subgroup
 
     planned = Planned(read_one(path))
     report, made = planned.checked.report, planned.checked.schedule
@@ -114,7 +114,7 @@ def plan(path: str, world: World | None = None, rank: int = 0, dims: Mapping[str
         from chunkdsl.check.worlds import route_breaches
         from chunkdsl.plan.summary import expected_tasks
 
-        found = [b for op in made.ops for b in route_breaches(op, scope(made.mesh, op.over, world))]
+        found = [b for op in made.ops for b in route_breaches(op, route_world(made.mesh, op.over, world))]
         report.extend(explain_breach(b, report.source) for b in found)
     if not report.failed:
         for op in made.ops:

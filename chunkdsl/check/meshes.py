@@ -1,4 +1,4 @@
-"""Rules about meshes of two axes beyond types: what one op may mix, and what `--world` may say. CD014, CD607, CD608."""
+"""Rules about meshes of two axes beyond types: what an op may mix, what `--world` may say. CD014, CD607 to CD609."""
 
 from __future__ import annotations
 
@@ -84,6 +84,30 @@ def axes_mixed_in_one_op(first: str, second: str, span: Span, other: Span) -> Fi
         f"this op has collectives over {first} and over {second}", span, f"over {second}",
         (Label(other, f"over {first}"),), "write an op for each, or gather and scatter over the same axes",
     )
+
+
+@rule("CD609", "hierarchy-needs-two-axes")
+def hierarchy_needs_two_axes(kind: str, axis: str, span: Span) -> Finding:
+    """`route = hierarchical(outer, inner)` is for a collective over both axes of a mesh together.
+
+    `outer` is the route between the ranks of equal inner index, `inner` that along the inner axis: direct, swizzle or
+    ring each.
+
+    Fails:
+        mesh node[2], gpu[4]
+        dim M = 1..64
+        tensor x : bf16[M @ gpu, 32]
+        op f(x) -> y { y = all_gather(x) with { route = hierarchical(swizzle, direct) } }
+
+    Mended:
+        mesh node[2], gpu[4]
+        dim M = 1..64
+        tensor x : bf16[M @ (node, gpu), 32]
+        op f(x) -> y {
+            y = all_gather(x, over = (node, gpu)) with { route = hierarchical(swizzle, direct) }
+        }
+    """
+    return Finding(f"{kind} over {axis} alone has one tier", span, "two tiers", help="write route = direct or swizzle")
 
 
 @rule("CD608", "sharded-behind-the-op")

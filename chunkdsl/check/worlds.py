@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chunkdsl.check.prove import Refutation, prove
-from chunkdsl.ir.meshes import World, bindings, outside, ranks_of, scope, subgroup
+from chunkdsl.ir.meshes import World, bindings, outside, ranks_of, route_world, scope, subgroup
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRange, Share, dims_in
 from chunkdsl.plan.geometry import local_size
@@ -63,7 +63,7 @@ def prove_op(schedule: Schedule, op: OpSchedule, world: World) -> Verdict:
     if note:  # no module runs this size, so there is nothing to prove
         return Verdict(op.name, world, (), note)
     ranks = scope(schedule.mesh, op.over, world)
-    found = route_breaches(op, ranks)
+    found = route_breaches(op, route_world(schedule.mesh, op.over, world))
     if found:  # the route breaks its contract; the plan that follows from it has nothing more to say
         return Verdict(op.name, world, tuple(found))
     for calls in mesh_sequences(schedule, op, world):
@@ -74,7 +74,7 @@ def prove_op(schedule: Schedule, op: OpSchedule, world: World) -> Verdict:
     return Verdict(op.name, world, tuple(found))
 
 
-def route_breaches(op: OpSchedule, world: int) -> list[Refutation]:
+def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
     """Why the routes that plans give an op do not serve a world size."""
     found: dict[str, list[Breach]] = {}
     for n in op.launches:

@@ -67,6 +67,11 @@ def scope(mesh: Mesh, over: tuple[str, ...], world: World) -> int:
     return math.prod(size for axis, size in zip(mesh.axes, sizes(world), strict=True) if axis.name in over)
 
 
+def route_world(mesh: Mesh, over: tuple[str, ...], world: World) -> World:
+    """The ranks of an op as its routes count them (`grid_of`)."""
+    return world if len(over) > 1 else scope(mesh, over, world)
+
+
 def coordinates(rank: int, world: World) -> tuple[int, ...]:
     """Indices of a rank on the axes: ranks count row-major, the inner axis fastest."""
     found = []
@@ -94,6 +99,12 @@ def outside(mesh: Mesh, over: tuple[str, ...], world: World, rank: int) -> dict[
     """The bindings that the subgroup of `rank` works with: its index on the axes that the op does not run over."""
     index = (0 if a.name in over else at for a, at in zip(mesh.axes, coordinates(rank, world), strict=True))
     return bindings(mesh, world, tuple(index)) if over else {}
+
+
+def grid_of(world: int, sizes: tuple[int, ...]) -> World:
+    """The ranks of an op as its routes count them: the sizes of both axes where it runs over two (`sizes` are those of
+    its axes), else their number."""
+    return sizes if len(sizes) > 1 else world
 
 
 def inner_of(over: tuple[str, ...], dims: Mapping[str, int]) -> int:

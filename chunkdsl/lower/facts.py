@@ -8,7 +8,7 @@ from chunkdsl.check.meshes import axes_mixed_in_one_op, sharded_behind_the_op
 from chunkdsl.check.targets import dtype_not_built, pattern_not_built
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value, axes_of
-from chunkdsl.ir.meshes import bindings
+from chunkdsl.ir.meshes import bindings, grid_of
 from chunkdsl.ir.types import DimRef, Shard, Share, SymSize, evaluate
 from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
@@ -29,6 +29,7 @@ class Facts:
         self.op, self.program, self.report, self.kernels = op, program, report, kernels
         self.over = self._communicates_over()
         self.world = math.prod(program.mesh.axes[a].size for a in self.over)
+        self.grid = grid_of(self.world, tuple(program.mesh.axes[a].size for a in self.over))
         self.highs = {r.name: r.high for r in program.ranges.values()} | bindings(program.mesh)
         self.target = ""  # of the statement at hand
         self.places: dict[Value, tuple[str, str]] = {}

@@ -14,6 +14,7 @@ from chunkdsl.lower.names import Names
 from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.sizes import Dims
 from chunkdsl.lower.tensors import BUILT_DTYPES, DTYPES
+from chunkdsl.plan.hierarchical import TIERS
 from chunkdsl.syntax import nodes
 
 
@@ -48,7 +49,6 @@ BUILT = {
 }
 LATER = {
     ("compute", "library"): "write compute = generated",
-    ("route", "hierarchical"): "use one mesh axis, and route = direct, swizzle or ring",
     ("via", "multimem"): "write via = tma or via = ldst",
     ("order", "given"): "write order = arrival or order = local_first",
     ("reduce", "any_order"): "write reduce = fixed or reduce = rank_order",
@@ -86,6 +86,14 @@ class Reader:
         else:
             near = Nearest(BUILT[key]).of(word) if word is not None else ()
         return self._wrong(key, value, f"one of {', '.join(('auto', *BUILT[key]))}", near)
+
+    def _route(self, key: str, value: nodes.PolicyValue) -> object | None:
+        if not isinstance(value, nodes.Choice) or value.name != "hierarchical":
+            return self._choice(key, value)
+        if len(value.args) == 2 and set(value.args) <= set(TIERS):
+            return f"hierarchical({', '.join(value.args)})"
+        near = Nearest(TIERS).of(str(value.args[0])) if value.args else ()
+        return self._wrong(key, value, f"hierarchical(outer, inner), each one of {', '.join(TIERS)}", near)
 
     def _chunk(self, key: str, value: nodes.PolicyValue) -> object | None:
         match value:
@@ -158,6 +166,7 @@ def _integers(allowed: tuple[int, ...], text: str) -> Callable:
 READERS: dict[str, Callable[[Reader, str, nodes.PolicyValue], object | None]] = {
     **dict.fromkeys(BUILT, Reader._choice),
     "chunk": Reader._chunk,
+    "route": Reader._route,
     "tile": Reader._tile,
     "stages": _integers(tuple(range(1, 9)), "1 to 8"),
     "warps": _integers((1, 2, 4, 8, 16), "1, 2, 4, 8 or 16"),

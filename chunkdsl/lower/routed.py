@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from chunkdsl.check import routes
+from chunkdsl.check.meshes import hierarchy_needs_two_axes
 from chunkdsl.check.unbuilt import not_built_yet
-from chunkdsl.ir.graph import Program, Value
+from chunkdsl.ir.graph import Program, Value, axes_of
+from chunkdsl.ir.meshes import World
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place
 from chunkdsl.lower.choices import MIB, Choices
+from chunkdsl.plan.hierarchical import hierarchical
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Choice
 
@@ -20,17 +23,37 @@ def routing_of(value: Value, program: Program, settle: Choices) -> Routing | Non
     if name is None or name in BUILT_ROUTES:
         return None
     span = settle.span("route")
+    if name.startswith("hierarchical("):
+        return hierarchy_of(name, value, program, settle)
     routing = program.plans.get(name)
     if routing is None:
         settle.ok = False  # refused where it is declared
         return None
-    axis = program.mesh.axes[int(value.attrs["axis"])].name
-    if (routing.contract, routing.axes) != (value.kind, (axis,)):
+    axes = tuple(program.mesh.axes[i].name for i in axes_of(value))
+    if (routing.contract, routing.axes) != (value.kind, axes):
         has = f"{routing.contract} over {', '.join(routing.axes)}"
-        settle.refuse(routes.does_not_fit(name, has, f"{value.kind} over {axis}", span, None))
+        settle.refuse(routes.does_not_fit(name, has, f"{value.kind} over {', '.join(axes)}", span, None))
     elif value.kind not in CARRIED:
         settle.refuse(not_built_yet(f"a plan as the route of {value.kind}", span, "use direct, swizzle or ring"))
     return routing if settle.ok else None
+
+
+def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> Routing | None:
+    """The routing of `hierarchical(outer, inner)`; None if it was refused. Its world sizes are those of both axes."""
+    span, axes = settle.span("route"), axes_of(value)
+    if len(axes) < 2:
+        settle.refuse(hierarchy_needs_two_axes(value.kind, program.mesh.axes[axes[0]].name, span))
+        return None
+    if value.kind not in CARRIED:
+        settle.refuse(not_built_yet(f"`route = hierarchical` of {value.kind}", span, "use direct, swizzle or ring"))
+        return None
+    outer, inner = name.removeprefix("hierarchical(").removesuffix(")").split(", ")
+    line = program.source.line_of(span.start)
+    return Routing(
+        name, value.kind, tuple(program.mesh.axes[i].name for i in axes), line,
+        lambda sizes: hierarchical(value.kind, sizes, outer, inner, line),
+        why_not="who sends what depends on both indices of a rank", fetches=False,
+    )  # fmt: skip
 
 
 def settle_gather(settle: Choices, routing: Routing) -> dict:
@@ -53,7 +76,7 @@ def settle_gather(settle: Choices, routing: Routing) -> dict:
     return dict(route=None, via=via, side="push", place=place, order=order, routing=routing)
 
 
-def chunk_of(settle: Choices, routing: Routing, row_bytes: int, shard: int, world: int) -> ChunkRows | ChunkCount:
+def chunk_of(settle: Choices, routing: Routing, row_bytes: int, shard: int, world: World) -> ChunkRows | ChunkCount:
     """Chunks that make up the plan's parts. `row_bytes`: bytes of a row; `shard`: rows of one at the bounds."""
     chunk, parts = routing.chunk or settle.policy.chunk, routing.parts(world)
     if chunk is None and parts > 1:

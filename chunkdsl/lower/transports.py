@@ -47,7 +47,7 @@ class Transports(Epilogue):
         else:
             shard = -(-evaluate(rows, self.highs) // self.world)
             info = settle_gather(settle, routing)
-            info["chunk"] = chunk_of(settle, routing, row_bytes, shard, self.world)
+            info["chunk"] = chunk_of(settle, routing, row_bytes, shard, self.grid)
         copies = settle.buffers(row_bytes * evaluate(rows, self.highs), info["via"] == "copy_engine")
         self._settled(settle, info)
         self._aligned(value, value.span)

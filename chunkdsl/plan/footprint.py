@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chunkdsl.ir.meshes import bindings
+from chunkdsl.ir.meshes import bindings, grid_of
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule, Schedule
@@ -53,6 +53,7 @@ def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, 
     full = {r.name: r.high for r in schedule.ranges} | bindings(schedule.mesh) | dict(bounds)
     if op.exchange:
         return exchange_memory(op, world, full)
+    grid = grid_of(world, tuple([full[axis] for axis in op.over]))
     return (
         *(_buffer(b, op, world, full) for b in op.buffers),
         *(_words(f, "flags", world, full) for f in op.flags),
@@ -60,7 +61,7 @@ def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, 
         Memory(f"{op.name}_state", "symmetric", "flags", "i32", 1, STATE_WORDS),
         *([Memory(f"{op.name}_closed", "symmetric", "flags", "i32", 1, world)] if op.closing else ()),
         *(Memory(f"{n.name}_tickets", "local", "scratch", "i32", 1, TICKET_WORDS) for n in op.launches),
-        *(Memory(t.name, "local", "scratch", "i32", 1, t.words(world)) for t in route_tables(op)),
+        *(Memory(t.name, "local", "scratch", "i32", 1, t.words(grid)) for t in route_tables(op)),
         Memory(f"{op.name}_opening", "local", "scratch", "i32", 1, TICKET_WORDS),
         Memory(f"{op.name}_nothing", "local", "scratch", "f32", 256, 256),
     )

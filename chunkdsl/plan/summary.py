@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chunkdsl.ir.meshes import inner_of
+from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size
@@ -172,13 +172,13 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
     """About how many tasks the plan of one call has: a task for each chunk of a shard that a rank computes or moves."""
     if op.exchange:
         return 2 * RUNS * world
-    count = 0
+    count, grid = 0, grid_of(world, tuple([dims[axis] for axis in op.over]))
     for n in op.launches:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world, inner_of(op.over, dims))
         chunks = max([g.chunks(c) for c in (n.chunk, n.out_chunk) if c is not None], default=1)
         runs = min(chunks, -(-g.shard // n.tiling.bm))
         count += world * ((world if n.space == "all" else 1) * runs)
-        count += sum(steps_of(m, rank, world) * chunks for m in n.moves for rank in range(world))
+        count += sum(steps_of(m, rank, grid) * chunks for m in n.moves for rank in range(world))
     return count
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from chunkdsl.ir.meshes import World
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import OpSchedule
 
@@ -23,7 +24,7 @@ class RouteTable:
     kind: str
     routing: Routing
 
-    def rows(self, world: int) -> tuple[Rows, ...]:
+    def rows(self, world: World) -> tuple[Rows, ...]:
         """Rows of each rank."""
         if self.kind == "order":
             return tuple(tuple((shard,) for shard in found) for found in self.routing.arrivals(world))
@@ -32,7 +33,7 @@ class RouteTable:
             tuple((f.step.peer, f.source, f.part, int(f.step.action == "fetch")) for f in mine) for mine in flows
         )
 
-    def words(self, world: int) -> int:
+    def words(self, world: World) -> int:
         """Words that every rank allocates."""
         return max(1, *(len(rows) * len(rows[0]) for rows in self.rows(world) if rows), 1)
 

@@ -80,7 +80,7 @@ def _add_launch(f: Frame) -> None:
             if m.via == "copy_engine":
                 add_copies(f, m, rank, begin)
         for m in carried:
-            for step in range(steps_of(m, rank, world)):
+            for step in range(steps_of(m, rank, f.grid)):
                 made += add_move(f, m, rank, step, m.name, begin)
         for step in range(world if n.space == "all" else 1):
             if mixed and mixed.kind == "gather" and step < world - 1:

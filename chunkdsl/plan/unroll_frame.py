@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chunkdsl.ir.meshes import inner_of
+from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.schedule import Launch, OpSchedule
@@ -16,7 +16,7 @@ class Frame:
     """heights   rows that each shard really has
     blocks    runs of row blocks with equal chunks (Geometry.blocks)
     cols      columns of the launch's value on each rank
-    inner     ranks of the inner axis, where the op communicates over two
+    inner     ranks of the inner axis, where the op communicates over two; `grid`: both sizes, for its routes
     widths    columns of each buffer in this call
     slot      copy of the symmetric buffers that this call uses: the first epoch is 1
     gather    the moves whose arrivals the tiles wait for, if they wait for a gather
@@ -29,6 +29,7 @@ class Frame:
         self.op, self.world, self.launch, self.call, self.dims = op, world, launch, call, dims
         self.book, self.contents = book, contents
         self.inner = inner_of(op.over, dims)
+        self.grid = grid_of(world, tuple([dims[axis] for axis in op.over]))
         self.geometry = g = Geometry.of(launch.rows, launch.space == "whole", op.pad, dims, world, self.inner)
         self.heights = [g.height(owner) for owner in range(world)]
         self.blocks = list(g.blocks(launch))

@@ -13,11 +13,11 @@ from chunkdsl.plan.unroll_frame import Frame
 
 def add_hop(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
     """The chunks of one of a rank's flows, in a gather."""
-    g, chunk, world = f.geometry, f.launch.chunk, f.world
-    flow = m.routing.flows(rank, world)[number]
+    g, chunk, grid = f.geometry, f.launch.chunk, f.grid
+    flow = m.routing.flows(rank, grid)[number]
     shard, holder, reader = flow.source, flow.holder, flow.reader
     size, width, at, made = g.chunk(chunk), f.widths[m.buffer], shard * g.stride, []
-    for c in m.routing.chunks(chunk, g, flow.part, world):
+    for c in m.routing.chunks(chunk, g, flow.part, grid):
         first, end = c * size, min((c + 1) * size, f.heights[shard])
         accesses, waits = (), ()
         if first < end:

@@ -6,6 +6,7 @@ signals.
 
 from __future__ import annotations
 
+from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Moves
@@ -38,9 +39,9 @@ def add_copies(f: Frame, m: Moves, rank: int, begin: int) -> None:
     f.book.joins.setdefault(rank, []).extend(made[-1:])
 
 
-def steps_of(m: Moves, rank: int, world: int) -> int:
+def steps_of(m: Moves, rank: int, grid: World) -> int:
     """How many transfers of a shard, or of a part of one, a rank issues."""
-    return world - 1 if m.routing is None else len(m.routing.flows(rank, world))
+    return ranks_of(grid) - 1 if m.routing is None else len(m.routing.flows(rank, grid))
 
 
 def add_move(f: Frame, m: Moves, rank: int, step: int, lane: str, begin: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.plan.schedule import Launch
 from chunkdsl.plan.unroll_accesses import tile_accesses
 from chunkdsl.plan.unroll_frame import Frame
@@ -13,7 +14,7 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[int
     """The tiles of the shard that a rank comes to at this step: its own one, or the whole row dim, if there is but one
     step."""
     n = f.launch
-    owner = visited(n, rank, step, f.world)
+    owner = visited(n, rank, step, f.grid)
     columns = max(1, -(-f.cols[rank] // n.tiling.bn))
     kind, verb = ("reduce", "adds") if n.sums else ("tile", "computes")
     made = []
@@ -28,11 +29,11 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[int
     return made
 
 
-def visited(n: Launch, rank: int, step: int, world: int) -> int:
+def visited(n: Launch, rank: int, step: int, grid: World) -> int:
     """The shard whose tiles come at this step."""
     if n.space == "all" and n.visits is not None:
-        return n.visits.arrivals(world)[rank][step]
-    return n.walk.at(rank, step, world) if n.space == "all" else rank if n.space == "own" else 0
+        return n.visits.arrivals(grid)[rank][step]
+    return n.walk.at(rank, step, ranks_of(grid)) if n.space == "all" else rank if n.space == "own" else 0
 
 
 def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -49,8 +50,8 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
     if owner == rank:  # staged before the launch
         return []
     if (route := f.gather.routing) is not None:
-        parts = [(c, route.part_of(n.chunk, c, f.world)) for c in awaited]
-        return [(owner, c, route.issuer(rank, owner, part, f.world)) for c, part in parts]
+        parts = [(c, route.part_of(n.chunk, c, f.grid)) for c in awaited]
+        return [(owner, c, route.issuer(rank, owner, part, f.grid)) for c, part in parts]
     giver = rank if f.gather.side == "pull" else left if f.gather.ring else owner
     return [(owner, c, giver) for c in awaited]
 

@@ -8,7 +8,7 @@ from textwrap import wrap
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from chunkdsl.ir.meshes import world_text
+from chunkdsl.ir.meshes import World, world_text
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
@@ -92,7 +92,7 @@ def flops_text(launch: Launch, nested: bool) -> str:
     )
 
 
-def route_rows(table: RouteTable, world: int) -> str:
+def route_rows(table: RouteTable, world: World) -> str:
     """(parts, rows of each rank) of a table at one world size, a line for each rank where they do not fit one."""
     ranks = [f"({''.join(f'{_row(r)}, ' for r in rows).strip()})" for rows in table.rows(world)]
     text = f"({table.routing.parts(world)}, ({' '.join(f'{r},' for r in ranks)}))"

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace
 
 import chunkdsl
-from chunkdsl.ir.meshes import World
+from chunkdsl.ir.meshes import World, route_world
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
@@ -131,7 +131,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> Si
     inputs = ", ".join(f"{p.name}_" for p in op.parameters)
     context = dict(
         op=op,
-        proven=proven,
+        proven=list(dict.fromkeys(route_world(schedule.mesh, op.over, w) for w in proven)),
         tables=list(route_tables(op)),
         views=views,
         ranges=schedule.ranges,

@@ -93,7 +93,7 @@ class Operation(Arguments):
             for label, kind, shape, dtype in self.memory(module.bounds, self.world):
                 setattr(self, f"_{label}", (m.symmetric if kind == "symmetric" else m.zeros)(label, shape, dtype))
             for label, tables in self.TABLES.items():
-                self._upload(label, *tables[self.world])
+                self._upload(label, *tables[module.ranks.shape if len(self.OVER) > 1 else self.world])
 
     def _upload(self, label, parts, ranks):
         """This rank's rows of a route, in device memory; every rank allocates what the longest needs."""
