@@ -324,6 +324,7 @@ TO_OWNERS = TO_OWNERS.replace("mod tp }", "mod tp adding }")
 PAIRS = "plan r(t) : all_reduce over tp {\n    for k in range(log2(tp)) {\n        for s in range(tp) {"
 PAIRS += " send t[s] to xor(rank, pow2(k)) adding }\n    }\n}\n"
 
+TWO_AXES = "mesh node[2], gpu[4]\ndim M = 1..4096\ntensor p : bf16[M, 512] sum (node, gpu)\n"
 NOT_BUILT = {
     "a mesh of three axes": [HEAD.replace("mesh tp[4] over nvlink", "mesh rack[2], node[2], tp[8] over nvlink")],
     "the layouts": [f"{HEAD}tensor z : bf16[M @ {p}, K]\n" for p in ("zigzag(tp)", "cyclic(tp, 128)", "ragged(tp)")],
@@ -342,8 +343,11 @@ NOT_BUILT = {
     "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
     "`kernel`": [HEAD + 'kernel g(A) -> C = "a.py" : k {\n    A = a : [m, k]\n    C = c : [m, k]\n    grid = m\n}\n'],
     "`gradient`": [op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n"],
-    "`route = hierarchical": [COLLECTIVE["all_gather"] % "route = hierarchical(ring, direct)"],
-    **{f"`{k} = {v}`": [COLLECTIVE["two_shot"] % f"{k} = {v}"] for k, v in LATER if v != "hierarchical"},
+    "`route = hierarchical": [
+        f"{TWO_AXES}op f(p) -> y {{ y = {reduction} with {{ route = hierarchical(ring, direct) }} }}\n"
+        for reduction in ("reduce_scatter(p, M, over = (node, gpu))", "all_reduce(p, over = (node, gpu))")
+    ],
+    **{f"`{k} = {v}`": [COLLECTIVE["two_shot"] % f"{k} = {v}"] for k, v in LATER},
     "`wire` of fp8": [COLLECTIVE["two_shot"] % "wire = f8e4m3"],
     "the keys": [COLLECTIVE["two_shot"] % f"{key} = 4" for key in LATER_KEYS],
     "`min max": [f"{HEAD}dim Z = {f}({', '.join('M8'[: n])})\n" for f, n in FUNCTIONS.items() if f != "cdiv"],

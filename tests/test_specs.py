@@ -62,7 +62,7 @@ def test_every_declaration_and_every_choice_is_explained(name):
         if re.match(r"(mesh|dim|tensor) ", line):
             assert "#" in line, f"{name}: {line}"
     explained = comments(name)
-    for key, value in re.findall(r"(?<!let )\b(\w+) = ([\w ()]+?)\s*[,}]", code(name)):
+    for key, value in re.findall(r"(?<!let )\b(\w+) = ([\w ]+(?:\([\w, ]*\))?)\s*[,}]", code(name)):
         assert re.search(rf"\b{key} = ", explained), f"{name}: nothing explains {key}"
         assert re.search(rf"\b{re.escape(value)}", explained), f"{name}: nothing explains {key} = {value}"
     for what in (r"\bh[oe]ld", r"\btravel", r"\boverlap|\bwhile\b"):  # who holds what, what travels, beside what

@@ -7,7 +7,7 @@ from dataclasses import replace
 from chunkdsl.check.resources import too_many_flags, too_many_programs
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.policy import ChunkCount
-from chunkdsl.ir.types import SymSize, evaluate
+from chunkdsl.ir.types import SymSize, dims_in, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
 from chunkdsl.lower.epilogue import Epilogue
 from chunkdsl.lower.facts import Refused
@@ -51,7 +51,7 @@ class Transports(Epilogue):
         copies = settle.buffers(row_bytes * evaluate(rows, self.highs), info["via"] == "copy_engine")
         self._settled(settle, info)
         self._aligned(value, value.span)
-        if info["via"] == "copy_engine" and not isinstance(cols.size, int):
+        if info["via"] == "copy_engine" and dims_in(cols.size):
             what = "copy engines for rows of a run-time length"
             self._refuse(what, "fix the length, or write via = ldst", value.span)
         self.slots.append(copies)
