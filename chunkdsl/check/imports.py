@@ -100,6 +100,24 @@ def misfit(file: Source, error: PlanFileError, span: Span) -> Finding:
     return _finding(file, error, span)
 
 
+@rule("CD026", "plan-file-for-other-ranks")
+def other_ranks(breach: Breach, source: Source) -> Finding:
+    """A plan file lists the steps of its own ranks. For other world sizes there is no route in it.
+
+    For sizes that `--world` names it is an error, for others a note, and the module refuses them.
+
+    Fails:
+        chunkdsl plan ring.chunk --route r --world 5        # the file is for 3 ranks
+
+    Mended:
+        chunkdsl plan ring.chunk --route r --world 3
+    """
+    help = "leave that size out of --world, or bring in a file that is for it"
+    return Finding(breach.message, breach.span, breach.label, help=help)
+
+
+routes.BY_CODE[other_ranks.code] = other_ranks
+
 _BY_KIND: dict[str, Callable[[Source, PlanFileError, Span], Diagnostic]] = {
     "malformed": malformed, "unsupported": unsupported, "broken": broken, "misfit": misfit,
 }  # fmt: skip

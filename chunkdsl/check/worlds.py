@@ -74,6 +74,14 @@ def prove_op(schedule: Schedule, op: OpSchedule, world: World) -> Verdict:
     return Verdict(op.name, world, tuple(found))
 
 
+def served(schedule: Schedule, world: World) -> bool:
+    """Whether a world size can run every op of a schedule at all: its routes are for it, and the hardware suits."""
+    return not any(
+        misfit(schedule, op, world) or route_breaches(op, route_world(schedule.mesh, op.over, world))
+        for op in schedule.ops
+    )
+
+
 def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
     """Why the routes that plans give an op do not serve a world size."""
     found: dict[str, list[Breach]] = {}

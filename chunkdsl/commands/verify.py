@@ -9,7 +9,7 @@ import time
 
 from chunkdsl.arguments import add_dims, add_worlds, exit_code, world_sizes
 
-DEFAULT_WORLDS = ((2, 4), ((2, 2), (1, 2)))  # by the number of mesh axes
+DEFAULT_WORLDS = ((2, 4), ((2, 2), (1, 2)))  # by the number of mesh axes; else, where a plan serves none, the mesh's own
 
 
 def configure(subparsers) -> None:
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from chunkdsl import pipeline
     from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import bind_dims
+    from chunkdsl.check.worlds import served
     from chunkdsl.report.output import write
 
     checked = pipeline.read_one(args.spec)
@@ -50,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if not report.failed:
         sizes = bind_dims(checked.schedule.ranges, dict(args.dims), report)
         default = DEFAULT_WORLDS[len(checked.schedule.mesh.axes) > 1]
+        default = tuple(w for w in default if served(checked.schedule, w)) or (checked.schedule.world,)
         worlds = fit_worlds(world_sizes(args) or default, checked.schedule.mesh, report)
     if report.failed:
         write([report], "json" if args.json else "text")

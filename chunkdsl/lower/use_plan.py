@@ -73,8 +73,8 @@ def _only(route: Route, item: nodes.UsePlan, source: Source):
         if world == route.world:
             return route
         why = f"plan {route.name} comes from {item.path.value}, which is for {route.world} ranks, not for {world}"
-        return Breach(routes.not_kept.code, why, "a plan file serves its own world size only",
-                      source.line_of(item.span.start), "from this file", span=item.path.span)
+        line = source.line_of(item.span.start)
+        return Breach(imports.other_ranks.code, why, why, line, "from this file", span=item.path.span)
 
     return make
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from chunkdsl.check.worlds import misfit, prove_op
+from chunkdsl.check.worlds import prove_op, served
 from chunkdsl.ir.graph import Program
 from chunkdsl.ir.meshes import World, built_for, in_order, ranks_of, world_text
 from chunkdsl.plan.schedule import Schedule
@@ -43,12 +43,14 @@ def verify(
         future = None
         if compiled:
             say("compiling the shipped module for sm_80, sm_90, sm_100 and gfx942 in the background")
-            text = render_module(schedule, tuple(in_order([*built_for(schedule.mesh), *worlds])))
-            future = background.submit(compile_text, text, folder, title, max(worlds, key=ranks_of))
+            sizes = [w for w in in_order([*built_for(schedule.mesh), *worlds]) if served(schedule, w)]
+            text = render_module(schedule, tuple(sizes))
+            world = max([w for w in worlds if w in sizes] or sizes or worlds, key=ranks_of)
+            future = background.submit(compile_text, text, folder, title, world)
         rows = []
         for world in worlds:
             found = prove_rows(schedule, world, say)
-            if not any(misfit(schedule, op, world) for op in schedule.ops):  # else the module refuses this size
+            if served(schedule, world):  # else the module refuses this size, as the proof says
                 found += simulate_rows(program, schedule, world, seeds, Path(folder), title, full_size, say)
             again = f"{command} --world {world_text(world)}"
             rows += [r if r.passed else replace(r, again=f"{again} {r.again}".rstrip()) for r in found]
