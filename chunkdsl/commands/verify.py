@@ -9,7 +9,7 @@ import time
 
 from chunkdsl.arguments import add_dims, add_worlds, exit_code, world_sizes
 
-DEFAULT_WORLDS = ((2, 4), ((2, 2), (1, 2)))  # by the number of mesh axes; else, where a plan serves none, the mesh's own
+DEFAULT_WORLDS = ((2, 4), ((2, 2), (1, 2)))  # by the number of mesh axes; where a plan serves none, the mesh's own
 
 
 def configure(subparsers) -> None:
