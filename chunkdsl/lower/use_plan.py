@@ -11,6 +11,7 @@ from math import prod
 from chunkdsl.check import imports, routes
 from chunkdsl.check import names as rules
 from chunkdsl.diagnostics import Report
+from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.ir.types import Mesh
 from chunkdsl.lower.names import Names
 from chunkdsl.lower.policy_values import BUILT
@@ -69,10 +70,11 @@ def declare_use_plan(
 def _only(route: Route, item: nodes.UsePlan, source: Source):
     """The route for its own world size, and why there is none for others."""
 
-    def make(world: int) -> Route | Breach:
-        if world == route.world:
+    def make(world: World) -> Route | Breach:
+        if ranks_of(world) == route.world:
             return route
-        why = f"plan {route.name} comes from {item.path.value}, which is for {route.world} ranks, not for {world}"
+        sizes = f"for {route.world} ranks, not for {world_text(world)}"
+        why = f"plan {route.name} comes from {item.path.value}, which is {sizes}"
         line = source.line_of(item.span.start)
         return Breach(imports.other_ranks.code, why, why, line, "from this file", span=item.path.span)
 
