@@ -138,7 +138,7 @@ def test_a_long_file_is_seen(tmp_path):
 
 FOLDERS = ("chunkdsl", "grammars", "templates", "specs", "examples", "tests", ".ci")
 TEXTS = {".py", ".jinja", ".lark", ".chunk", ".md", ".toml", ".txt", ".json", ""}
-CACHES = {"__pycache__", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+CACHES = {"node_modules", "out", "__pycache__", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 MACHINE_PATH = re.compile(r"(?<![\w./~$}])/(?:tmp|home|root|work|opt|mnt|srv|scratch|Users|var)/\w[\w./-]*")
 
 
