@@ -270,14 +270,21 @@ def prove(checked: Checked, worlds: Iterable[World], named: Collection[World] = 
     """
     from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.proofs import explain_verdicts, proven_sizes
+    from chunkdsl.check.routes import explain_breach
     from chunkdsl.check.worlds import prove_worlds
-    from chunkdsl.ir.meshes import in_order
+    from chunkdsl.ir.meshes import in_order, route_world
 
     made, source = checked.schedule, checked.report.source
     named = fit_worlds(named, made.mesh, checked.report)
     verdicts = prove_worlds(made, in_order([*worlds, *named]))
     checked.report.extend(explain_verdicts(verdicts, made, source, {made.world, *named}))
     checked.proven = proven_sizes(verdicts)
+    taken = {r.message for v in verdicts for r in v.refutations}
+    for routing in checked.program.plans.values():  # also of plans that no op takes
+        over = routing.axes if len(made.mesh.axes) > 1 else ()
+        sizes = in_order(route_world(made.mesh, over, world) for world in named)
+        found = (b for size in sizes for b in routing.breaches(size) if b.message not in taken)
+        checked.report.extend(explain_breach(b, source) for b in found)
 
 
 def render(checked: Checked) -> None:

@@ -319,8 +319,6 @@ def op(params, value):
 
 USER_PLAN = "plan r(t) : all_gather over tp {\n    for i in range(1, tp) { send t[rank] to (rank + i) mod tp }\n}\n"
 
-TO_OWNERS = USER_PLAN.replace("all_gather", "reduce_scatter").replace("t[rank]", "t[(rank + i) mod tp]")
-TO_OWNERS = TO_OWNERS.replace("mod tp }", "mod tp adding }")
 PAIRS = "plan r(t) : all_reduce over tp {\n    for k in range(log2(tp)) {\n        for s in range(tp) {"
 PAIRS += " send t[s] to xor(rank, pow2(k)) adding }\n    }\n}\n"
 
@@ -339,13 +337,13 @@ NOT_BUILT = {
         f"`{name}`": [op("x, v", f"{name}(x)")]
         for name in "all_to_all attention softmax scaled_matmul dispatch grouped_matmul combine".split()
     },
-    "a plan as": [COLLECTIVE["two_shot"] % "route = r" + PAIRS, COLLECTIVE["reduce_scatter"] % "route = r" + TO_OWNERS],
+    "a plan as": [COLLECTIVE["two_shot"] % "route = r" + PAIRS],
     "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
     "`kernel`": [HEAD + 'kernel g(A) -> C = "a.py" : k {\n    A = a : [m, k]\n    C = c : [m, k]\n    grid = m\n}\n'],
     "`gradient`": [op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n"],
     "`route = hierarchical": [
-        f"{TWO_AXES}op f(p) -> y {{ y = {reduction} with {{ route = hierarchical(ring, direct) }} }}\n"
-        for reduction in ("reduce_scatter(p, M, over = (node, gpu))", "all_reduce(p, over = (node, gpu))")
+        f"{TWO_AXES}op f(p) -> y {{ y = all_reduce(p, over = (node, gpu)) "
+        "with { route = hierarchical(ring, ring) } }\n"
     ],
     **{f"`{k} = {v}`": [COLLECTIVE["two_shot"] % f"{k} = {v}"] for k, v in LATER},
     "`wire` of fp8": [COLLECTIVE["two_shot"] % "wire = f8e4m3"],

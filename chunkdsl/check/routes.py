@@ -150,6 +150,36 @@ def parts_not_chunks(breach: Breach, source: Source) -> Finding:
     return _finding(breach, source, "write `chunk = n per shard` where the plan is used")
 
 
+@rule("CD613", "too-much-arrives")
+def too_much_arrives(breach: Breach, source: Source) -> Finding:
+    """What arrives for a sum is kept until it is added; a rank has memory for as many shards as there are ranks.
+
+    Addends are sent with `adding`, not fetched, and every part of a rank's own shard is added up from as many arrivals.
+
+    Fails:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M, 512 @ tp]
+        tensor w : bf16[512 @ tp, 512]
+        plan star(t) : reduce_scatter over tp {
+            for r in range(1, tp) { for s in range(tp) { if r == rank { if s != rank { send t[s] to 0 adding } } } }
+            for s in range(1, tp) { if rank == 0 { send t[s] to s adding } }
+        }
+        op f(x, w) -> y { y = reduce_scatter(x @ w, M) with { route = star } }
+
+    Mended:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M, 512 @ tp]
+        tensor w : bf16[512 @ tp, 512]
+        plan p(t) : reduce_scatter over tp {
+            for i in range(1, tp) { send t[(rank + i) mod tp] to (rank + i) mod tp adding }
+        }
+        op f(x, w) -> y { y = reduce_scatter(x @ w, M) with { route = p } }
+    """
+    return _finding(breach, source, "let each rank receive fewer addends, or add some of them up on the way")
+
+
 @rule("CD321", "shard-not-there")
 def absent(breach: Breach, source: Source) -> Finding:
     """A step moves what its source holds then: the rank's own input, or what an earlier step brought.
@@ -254,5 +284,8 @@ def race(breach: Breach, source: Source) -> Finding:
 
 
 BY_CODE: dict[str, Callable[[Breach, Source], Diagnostic]] = {
-    f.code: f for f in (out_of_range, to_itself, too_long, parts_not_chunks, absent, again, not_kept, twice, race)
+    f.code: f
+    for f in (
+        out_of_range, to_itself, too_long, parts_not_chunks, too_much_arrives, absent, again, not_kept, twice, race,
+    )
 }

@@ -89,8 +89,10 @@ def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
         for m in n.moves:
             if m.routing is not None:
                 breaches = list(m.routing.breaches(world))
-                uneven = None if breaches else m.routing.uneven(n.chunk if m.kind == "gather" else n.out_chunk, world)
-                found[m.routing.name] = breaches + ([uneven] if uneven else [])
+                if not breaches:
+                    chunk = n.chunk if m.kind == "gather" else n.out_chunk
+                    breaches = [b for b in (m.routing.uneven(chunk, world), m.routing.unstored(world)) if b]
+                found[m.routing.name] = breaches
     return [
         Refutation(b.code, b.message, b.counterexample, b.line, b.label, b.other_line, b.other_label, span=b.span)
         for breaches in found.values()

@@ -29,7 +29,7 @@ class Epilogue(Facts):
         elif scatter:
             info = scatter[0]
             if info["order"] == "arrival":
-                return SCATTER_ORDER[info["route"]]
+                return SCATTER_ORDER[info["route"] or "swizzle"]
         else:
             return Walk.UP
         return GIVEN if info["order"] == "given" else LOCAL_FIRST

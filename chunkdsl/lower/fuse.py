@@ -31,7 +31,8 @@ RESERVED = frozenset(
     "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own "
     "shard_height shard_begin tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave "
     "halves erf_gelu sigmoid silu tanh open_call agree_call stage_shard close_call cdiv round_up shard_rows wide "
-    "narrow pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group".split()
+    "narrow pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
+    "follow_sums".split()
 )
 
 
@@ -158,8 +159,9 @@ class OpBuilder(Transports):
             name, value, space, walk, chunk, arrived, tiling, a, tuple(b_operands), depth, None,
             operands, steps, result, destination, scatter[1] if scatter else None, tuple(moves), staging,
         )  # fmt: skip
-        if settled and settled[2].get("routing") and settled[2]["order"] == "arrival":
-            self.launches[-1] = replace(self.launches[-1], visits=settled[2]["routing"])
+        info = settled[2] if settled else scatter[0] if scatter else {}
+        if info.get("routing") and info["order"] == "arrival":
+            self.launches[-1] = replace(self.launches[-1], visits=info["routing"])
 
     def _launch(
         self, name, value, space, walk, chunk, arrived, tiling, a, products, depth, sums,

@@ -9,6 +9,8 @@ from chunkdsl.check import policies as policy_rules
 from chunkdsl.check import routes
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Label, Report
+from chunkdsl.ir.meshes import World, grid_of
+from chunkdsl.ir.meshes import sizes as sizes_of
 from chunkdsl.ir.types import Mesh
 from chunkdsl.lower.names import Names
 from chunkdsl.lower.nearest import Nearest
@@ -19,6 +21,7 @@ from chunkdsl.lower.policy_values import BUILT
 from chunkdsl.lower.sizes import FUNCTIONS, Dims
 from chunkdsl.lower.tensors import find_axis
 from chunkdsl.plan.routing import Routing
+from chunkdsl.plan.steps import Route
 from chunkdsl.plan.trace import CONTRACTS
 from chunkdsl.plan.trace_breaches import Breach
 from chunkdsl.source import Source, Span
@@ -54,25 +57,19 @@ def declare_plan(
         form = find_form(item, fixed)
     except NoForm as e:
         why = str(e)
-    inner = 1
-    for _, size in sizes[1:]:
-        inner *= size
+    line = source.line_of(item.span.start)
 
-    def make(world: int):
-        """For other sizes than the mesh's the outer axis grows, as far as the inner ones divide the world size."""
-        outer, left = divmod(world, inner)
-        if left:
-            many = " x ".join(str(size) for _, size in sizes[1:])
-            why = f"plan {item.name.text} on {world} ranks: they do not divide into {many}"
-            return Breach(routes.not_kept.code, why, why, source.line_of(item.span.start), "the mesh's inner axes")
-        return Body(item, source, ((sizes[0][0], outer), *sizes[1:]), fixed, reader.manners).route()
+    def make(world: World) -> Route | Breach:
+        """The body carried out for so many ranks on each axis."""
+        axes = tuple((name, size) for (name, _), size in zip(sizes, sizes_of(world), strict=True))
+        return Body(item, source, axes, fixed, reader.manners).route()
 
     routing = Routing(
-        item.name.text, item.contract.text, tuple(name for name, _ in sizes), source.line_of(item.span.start), make,
+        item.name.text, item.contract.text, tuple(name for name, _ in sizes), line, make,
         form=form, why_not=why, fetches=reader.fetches,
         **next((dict(zip(STEP_KEYS, m, strict=True)) for m in reader.manners.values()), {}),
     )  # fmt: skip
-    world = sizes[0][1] * inner
+    world = grid_of(sizes[0][1], tuple(size for _, size in sizes))
     for breach in routing.breaches(world):
         report.add(routes.explain_breach(breach, source))
     return None if routing.breaches(world) else routing

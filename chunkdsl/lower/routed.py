@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chunkdsl.check import routes
 from chunkdsl.check.meshes import hierarchy_needs_two_axes
 from chunkdsl.check.unbuilt import not_built_yet
@@ -9,12 +11,13 @@ from chunkdsl.ir.graph import Program, Value, axes_of
 from chunkdsl.ir.meshes import World
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place
 from chunkdsl.lower.choices import MIB, Choices
+from chunkdsl.plan.form import Affine, Form
 from chunkdsl.plan.hierarchical import hierarchical
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Choice
 
 BUILT_ROUTES = ("direct", "swizzle", "ring")
-CARRIED = ("all_gather",)  # collectives that travel along a plan
+CARRIED = ("all_gather", "reduce_scatter")  # collectives that travel along a plan
 
 
 def routing_of(value: Value, program: Program, settle: Choices) -> Routing | None:
@@ -56,6 +59,43 @@ def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> 
     )  # fmt: skip
 
 
+def built_in(settle: Choices, routing: Routing) -> str | None:
+    """The route of the language that a plan for a sum is another name of: then that one is taken. None for others."""
+    form = routing.form
+    if form is None or form.fetch or routing.via is not None or routing.chunk is not None:
+        return None
+    forms = {
+        "ring": Form(Affine(-1, 1, -1), Affine(1, 1, 0), False),
+        "swizzle": Form(Affine(1, 1, 1), Affine(1, 1, 1), False),
+    }
+    name = next((name for name, same in forms.items() if same == form), None)
+    if name is not None:
+        why = f"{form.text()}: what route = {name} does"
+        settle.record.append(Choice(settle.where, f"plan {routing.name}", "parametric", why))
+        settle.policy = replace(settle.policy, route=name)
+    return name
+
+
+def settle_sum(settle: Choices, routing: Routing) -> dict:
+    """via, side, place and order of a reduce-scatter along a plan; `route` is None."""
+    why = f"no parametric form: {routing.why_not}" if routing.form is None else "its form is none of the language's"
+    settle.record.append(Choice(settle.where, f"plan {routing.name}", "a table", why))
+    via = routing.via or settle.pick("via", "ldst", "a plan adds on the way, and only programs do")
+    place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
+    order = settle.pick("order", "arrival", "what travels first is computed first")
+    reduce = settle.pick("reduce", "fixed", "the plan's order, the same on every run")
+    side, name = settle.policy.side, routing.name
+    if via != "ldst":
+        settle.refuse_transport(f"route = {name}, via = {via}", "a plan adds on the way", "via")
+    elif side is not None:
+        settle.refuse_transport(f"route = {name}, side = {side}", "the plan says who sends", "side")
+    elif place.kind != "own_sms":
+        settle.refuse_transport(f"route = {name}, place = {place.kind}", "a plan has programs of its own", "place")
+    elif reduce != "fixed":
+        settle.refuse_transport(f"route = {name}, reduce = {reduce}", "the plan says in which order", "reduce")
+    return dict(route=None, via=via, side="push", place=place, order=order, reduce=reduce, routing=routing)
+
+
 def settle_gather(settle: Choices, routing: Routing) -> dict:
     """via, side, place and order of an all-gather along a plan; `route` is None."""
     form = "parametric" if routing.form else "a table"
@@ -87,7 +127,7 @@ def chunk_of(settle: Choices, routing: Routing, row_bytes: int, shard: int, worl
         chunk = settle.chunk_rows(row_bytes)
     elif isinstance(chunk, ChunkBytes):
         chunk = ChunkRows(max(1, chunk.count // max(1, row_bytes)), "")
-    breach = routing.uneven(chunk, world)
-    if breach is not None:
-        settle.refuse(routes.explain_breach(breach, settle.report.source))
+    for breach in (routing.uneven(chunk, world), routing.unstored(world)):
+        if breach is not None:
+            settle.refuse(routes.explain_breach(breach, settle.report.source))
     return chunk

@@ -11,7 +11,7 @@ from chunkdsl.ir.types import SymSize, dims_in, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
 from chunkdsl.lower.epilogue import Epilogue
 from chunkdsl.lower.facts import Refused
-from chunkdsl.lower.routed import chunk_of, routing_of, settle_gather
+from chunkdsl.lower.routed import built_in, chunk_of, routing_of, settle_gather, settle_sum
 from chunkdsl.plan.limits import FLAG_WORDS, MULTIPROCESSORS
 from chunkdsl.plan.routes import GATHER_PEERS, SCATTER_ORDER, Walk
 from chunkdsl.plan.schedule import Buffer, Destination, Flags, Instruction, Moves, Operand, Staging, Sum
@@ -100,15 +100,18 @@ class Transports(Epilogue):
         algorithm = None
         if not scatter:
             algorithm = settle.pick("algorithm", "two_shot", "each byte travels twice, not W times")
-        routing_of(reduction, self.program, settle)
+        routing = routing_of(reduction, self.program, settle)
         if not settle.ok:
             raise Refused
-        info = settle.reduce(algorithm)
+        if routing is not None and built_in(settle, routing):
+            routing = None
+        info = settle.reduce(algorithm) if routing is None else settle_sum(settle, routing)
         wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
         one_shot = algorithm == "one_shot"
         rows, cols = self._rows(source), self._cols(source)
         row_bytes = self._high(cols) * (4 if wire == "f32" else 2)
-        chunk = settle.chunk_rows(row_bytes)
+        shard = -(-evaluate(rows, self.highs) // self.world)
+        chunk = chunk_of(settle, routing, row_bytes, shard, self.grid) if routing else settle.chunk_rows(row_bytes)
         copies = settle.buffers(row_bytes * evaluate(rows, self.highs), False)
         self._settled(settle, info)
         self.slots.append(copies)
@@ -123,7 +126,7 @@ class Transports(Epilogue):
         self.launches[-1] = replace(self.launches[-1], rows=rows)
         parts = Operand(parts_source, "parts", wire, parts_source, "padded", arrived=sent.arrived)
         ring = info["route"] == "ring"
-        sums = Sum("total", parts, ring, info["side"], wire)
+        sums = Sum("total", parts, ring, info["side"], wire, routing)
         final, out_chunk = destination, None
         if not scatter and not one_shot:
             total = f"{stem}_total"
@@ -161,6 +164,7 @@ class Transports(Epilogue):
         if pull:
             sent = Destination("publish", stage, wire, "padded", arrived, counters=f"{name}_tiles", everyone=one_shot)
             return sent, None, stage
+        routing = info.get("routing")
         if not (own_sms or ring):
             tiles, via = f"{name}_tiles", info["via"]
             sent = Destination("push", stage, wire, "padded", arrived, counters=tiles, via=via, everyone=one_shot)
@@ -168,16 +172,16 @@ class Transports(Epilogue):
         partial, done = f"{name}_partials", f"{name}_done"
         self.buffers.append(Buffer(partial, "local", wire, "world", rows, cols))
         self.flags.append(Flags(done, "local", "chunk", rows, chunk))
-        self.counters.append(Flags(f"{name}_pieces", "local", "chunk", rows, chunk))
+        self.counters.append(Flags(f"{name}_pieces", "local", "pair" if routing else "chunk", rows, chunk))
         sent = Destination(
-            "hand_over", partial, wire, "padded", arrived, done, None if ring else stage, f"{name}_tiles"
+            "hand_over", partial, wire, "padded", arrived, done, None if ring or routing else stage, f"{name}_tiles"
         )
         moves = Moves(
             name=f"{name}_move",
             kind="scatter",
             via=info["via"],
             side="push",
-            walk=None if ring else SCATTER_ORDER[info["route"]],
+            walk=None if ring or routing else SCATTER_ORDER[info["route"]],
             programs=info["place"].programs,
             source=partial,
             buffer=stage,
@@ -188,6 +192,7 @@ class Transports(Epilogue):
             counters=f"{name}_pieces",
             wire=wire,
             line=self._line(reduction.span),
+            routing=routing,
         )
         return sent, moves, stage
 

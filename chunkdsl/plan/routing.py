@@ -14,12 +14,13 @@ from chunkdsl.ir.policy import ChunkCount, ChunkSize
 from chunkdsl.plan.form import Form
 from chunkdsl.plan.geometry import Geometry
 from chunkdsl.plan.steps import Route
-from chunkdsl.plan.trace import CONTRACTS, Flow, Trace, trace
+from chunkdsl.plan.storage import Storage
+from chunkdsl.plan.trace import CONTRACTS, SUMS, Flow, Trace, trace
 from chunkdsl.plan.trace_breaches import Breach
 
 
 class Routing:
-    """`make(world)` gives the route for so many ranks, or the breach that says why there is none. Of a hierarchy a
+    """`make(world)` gives the route for so many ranks, or the breach that says why there is none. Over two axes a
     world is the sizes of both axes (ir/meshes): 2x4 ranks take other ways than 4x2.
 
     contract  one of CONTRACTS      axes   names of the mesh axes it runs over, outer first
@@ -40,12 +41,21 @@ class Routing:
         self.via, self.chunk = via, chunk
         self._make = make
         self._traces: dict[World, Trace | Breach] = {}
-        self._arrivals: dict[World, tuple[tuple[int, ...], ...]] = {}
+        self._visits: dict[World, tuple[tuple[World, ...], ...]] = {}
+        self._storages: dict[World, Storage] = {}
 
     def breaches(self, world: World) -> tuple[Breach, ...]:
         """Why the route does not keep its contract on `world` ranks; empty if it does: its proof."""
         found = self._traced(world)
         return (found,) if isinstance(found, Breach) else found.breaches
+
+    def unstored(self, world: World) -> Breach | None:
+        """Why what arrives for a sum does not fit the memory for it, if it does not."""
+        why = self.storage(world).misfit if self.contract in SUMS else ""
+        if not why:
+            return None
+        text = f"plan {self.name} on {world_text(world)} ranks: {why}"
+        return Breach(routes.too_much_arrives.code, text, text, self.line, why)
 
     def uneven(self, chunk: ChunkSize, world: World) -> Breach | None:
         """Why chunks do not make up the parts that the route cuts shards into, if they do not."""
@@ -68,8 +78,7 @@ class Routing:
         return self.trace(world).flows[rank]
 
     def chunks(self, chunk: ChunkSize, geometry: Geometry, part: int, world: World) -> range:
-        """The chunks that make up a part of a shard. Of a shard that is cut into parts all chunks travel, also those
-        that have no rows in a small call."""
+        """The chunks that make up a part of a shard, also those that are left out of a small call."""
         if isinstance(chunk, ChunkCount):
             each = chunk.count // self.parts(world)
             return range(part * each, (part + 1) * each)
@@ -82,15 +91,30 @@ class Routing:
     def parts(self, world: World) -> int:
         return self.trace(world).parts
 
-    def arrivals(self, world: World) -> tuple[tuple[int, ...], ...]:
-        """For each rank all shards of a gather in the order in which they are there whole, its own first."""
-        if world not in self._arrivals:
-            found = self.trace(world)
-            last: list[dict[int, int]] = [{rank: -1} for rank in range(ranks_of(world))]
-            for i, f in enumerate(found.order):
-                last[f.reader][f.target] = i
-            self._arrivals[world] = tuple(tuple(sorted(at, key=at.__getitem__)) for at in last)
-        return self._arrivals[world]
+    @property
+    def tabled(self) -> bool:
+        """Whether what a rank carries is a table, not computed. Sums are: a step must know what to add up first."""
+        return self.form is None or self.contract != "all_gather"
+
+    def visits(self, world: World) -> tuple[tuple[int, ...], ...]:
+        """For each rank all shards in the order of its tiles: of a gather as they are there whole, the own one first;
+        of a sum as they leave, the own one last."""
+        if world not in self._visits:
+            order, gather = self.trace(world).order, self.contract == "all_gather"
+            at: list[dict[int, int]] = [{rank: -1 if gather else len(order)} for rank in range(ranks_of(world))]
+            for i, f in enumerate(order):
+                if gather:
+                    at[f.reader][f.target] = i
+                elif f.source != f.holder:
+                    at[f.holder].setdefault(f.source, i)
+            self._visits[world] = tuple(tuple(sorted(found, key=found.__getitem__)) for found in at)
+        return self._visits[world]
+
+    def storage(self, world: World) -> Storage:
+        """Where what arrives for a sum is kept."""
+        if world not in self._storages:
+            self._storages[world] = Storage(self.trace(world))
+        return self._storages[world]
 
     def issuer(self, rank: int, shard: int, part: int, world: World) -> int:
         """The rank whose programs bring a part of a shard of a gather to `rank`."""

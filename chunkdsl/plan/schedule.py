@@ -120,6 +120,7 @@ class Sum:
     ring: bool
     side: str
     wire: str
+    routing: Routing | None = None  # adds what the plan brings, after the own addend and in the plan's order
 
 
 @record

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chunkdsl.ir.meshes import World
+from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import OpSchedule
 
@@ -18,24 +18,47 @@ Rows = tuple[tuple[int, ...], ...]
 @dataclass(frozen=True)
 class RouteTable:
     """kind "hops": (peer, shard, part, 1 if it fetches) in the order in which a rank takes them up.
-    kind "order": shards in the order of their arrival, one a row."""
+    kind "order": shards in the order of the rank's tiles, one a row.
+    kind "adding": like hops, (peer, shard, part, place there, first place and number of the arrivals to add here).
+    kind "final": (first place, number) of the arrivals that make up the rank's own shard.
+    kind "sums": (holder, reader, part) of each addition to the rank's own shard, for `exact`."""
 
     name: str
     kind: str
     routing: Routing
 
+    @property
+    def columns(self) -> str:
+        """What the numbers of a row are."""
+        return {
+            "hops": "peer, shard, part, 1 to fetch",
+            "order": "shards as their tiles come",
+            "adding": "peer, shard, part, place there, first place here, arrivals to add",
+            "final": "first place, arrivals that make up the own shard",
+            "sums": "from, to, part of each addition to the own shard",
+        }[self.kind]
+
     def rows(self, world: World) -> tuple[Rows, ...]:
         """Rows of each rank."""
         if self.kind == "order":
-            return tuple(tuple((shard,) for shard in found) for found in self.routing.arrivals(world))
-        flows = self.routing.trace(world).flows
+            return tuple(tuple((shard,) for shard in found) for found in self.routing.visits(world))
+        flows, ranks = self.routing.trace(world).flows, range(ranks_of(world))
+        if self.kind in ("adding", "final", "sums"):
+            kept = self.routing.storage(world)
+            if self.kind == "final":
+                return tuple((kept.final(rank),) for rank in ranks)
+            if self.kind == "sums":
+                return tuple(tuple(kept.sums(rank)) for rank in ranks)
+            return tuple(
+                tuple((f.step.peer, f.source, f.part, kept.place(f), *kept.taken_up(f)) for f in mine) for mine in flows
+            )
         return tuple(
             tuple((f.step.peer, f.source, f.part, int(f.step.action == "fetch")) for f in mine) for mine in flows
         )
 
     def words(self, world: World) -> int:
         """Words that every rank allocates."""
-        return max(1, *(len(rows) * len(rows[0]) for rows in self.rows(world) if rows), 1)
+        return max(1, *(sum(map(len, rows)) for rows in self.rows(world)))
 
 
 def hops_name(move: str) -> str:
@@ -46,12 +69,24 @@ def order_name(move: str) -> str:
     return f"{move}_order"
 
 
+def final_name(move: str) -> str:
+    return f"{move}_final"
+
+
+def sums_name(move: str) -> str:
+    return f"{move}_sums"
+
+
 def route_tables(op: OpSchedule) -> Iterator[RouteTable]:
     """The tables of an op, each once."""
     visited = {n.visits for n in op.launches if n.visits is not None}
     for n in op.launches:
         for m in n.moves:
-            if m.routing is not None and m.routing.form is None:
-                yield RouteTable(hops_name(m.name), "hops", m.routing)
-                if m.routing in visited:
-                    yield RouteTable(order_name(m.name), "order", m.routing)
+            if m.routing is None or not m.routing.tabled:
+                continue
+            yield RouteTable(hops_name(m.name), "hops" if m.kind == "gather" else "adding", m.routing)
+            if m.routing in visited:
+                yield RouteTable(order_name(m.name), "order", m.routing)
+            if m.kind == "scatter":
+                yield RouteTable(final_name(m.name), "final", m.routing)
+                yield RouteTable(sums_name(m.name), "sums", m.routing)

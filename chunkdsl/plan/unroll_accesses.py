@@ -74,8 +74,13 @@ def _sum_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[A
     """Copies the first addend and adds the others in place; a broadcast then copies the total to every peer."""
     n, g, stage = f.launch, f.geometry, f.launch.sums.parts.source
     row = owner * g.stride + first
-    if n.sums.ring:
+    if n.sums.ring or n.sums.routing:
         partial = next(m.source for x in f.op.launches for m in x.moves if m.buffer == stage)
+    if n.sums.routing:
+        low, count = n.sums.routing.storage(f.grid).final(rank)
+        places = [box(stage, rank, f.slot, q * g.stride + first) for q in range(low, low + count)]
+        parts = [box(partial, rank, 0, row), *places]
+    elif n.sums.ring:
         parts = [box(partial, rank, 0, row)] + ([box(stage, rank, f.slot, row)] if f.world > 1 else [])
     elif n.sums.side == "pull":
         parts = [box(stage, q, f.slot, row if n.space == "own" else first) for q in range(f.world)]

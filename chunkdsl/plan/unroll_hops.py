@@ -12,7 +12,11 @@ from chunkdsl.plan.unroll_frame import Frame
 
 
 def add_hop(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
-    """The chunks of one of a rank's flows, in a gather."""
+    """The chunks of one of a rank's flows."""
+    return (_gather if m.kind == "gather" else _scatter)(f, m, rank, number, lane, begin)
+
+
+def _gather(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
     g, chunk, grid = f.geometry, f.launch.chunk, f.grid
     flow = m.routing.flows(rank, grid)[number]
     shard, holder, reader = flow.source, flow.holder, flow.reader
@@ -29,6 +33,36 @@ def add_hop(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -
             waits = (f.book.signal(m.ready, rank, holder, holder, f.call, "staged"),)
         gives = (f.chunk(m.arrived, reader, shard, c, rank),)
         label = f"carries shard {shard}, chunk {c} from rank {holder} to rank {reader}"
+        line = flow.step.line or m.line
+        made.append(
+            f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
+        )
+    return made
+
+
+def _scatter(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
+    """Copies the own addend to its place on the peer, and adds what has arrived here for the same shard."""
+    g, chunk, grid = f.geometry, f.launch.out_chunk, f.grid
+    flow, kept = m.routing.flows(rank, grid)[number], m.routing.storage(grid)
+    shard, peer, place = flow.source, flow.reader, kept.place(flow)
+    size, width, made = g.chunk(chunk), f.widths[m.buffer], []
+    for c in m.routing.chunks(chunk, g, flow.part, grid):
+        if c >= g.chunks(chunk):
+            break  # no tile completes it
+        first, end = c * size, min((c + 1) * size, f.heights[shard])
+
+        def box(buffer: str, on: int, slot: int, group: int, first=first, end=end) -> Region:
+            return Region(buffer, on, slot, group * g.stride + first, group * g.stride + end, 0, width)
+
+        accesses: tuple[Access, ...] = ()
+        if first < end:
+            to = box(m.buffer, peer, f.slot, place)
+            accesses = (Access(Act.COPY, to, box(m.source, rank, 0, shard)),)
+            accesses += tuple(Access(Act.ADD, to, box(m.buffer, rank, f.slot, kept.place(a))) for a in flow.addends)
+        waits = (f.chunk(m.done, rank, shard, c, rank),)
+        waits += tuple(f.chunk(m.arrived, rank, kept.place(a), c, a.issuer) for a in flow.addends)
+        gives = (f.chunk(m.arrived, peer, place, c, rank),)
+        label = f"carries partial sums of shard {shard}, chunk {c} to rank {peer}"
         line = flow.step.line or m.line
         made.append(
             f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))

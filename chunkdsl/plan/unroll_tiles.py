@@ -32,7 +32,7 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[int
 def visited(n: Launch, rank: int, step: int, grid: World) -> int:
     """The shard whose tiles come at this step."""
     if n.space == "all" and n.visits is not None:
-        return n.visits.arrivals(grid)[rank][step]
+        return n.visits.visits(grid)[rank][step]
     return n.walk.at(rank, step, ranks_of(grid)) if n.space == "all" else rank if n.space == "own" else 0
 
 
@@ -41,6 +41,11 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
     n, left = f.launch, (rank - 1) % f.world
     if not n.chunk_flags:
         return []
+    if n.sums and (route := n.sums.routing) is not None:
+        found = route.trace(f.grid).arrived
+        parts = [(c, route.part_of(n.chunk, c, f.grid)) for c in awaited] if f.world > 1 else []
+        flows = [(a, c) for c, part in parts for a in found[rank, rank, part].addends]
+        return [(route.storage(f.grid).place(a), c, a.issuer) for a, c in flows]
     if n.sums and not n.sums.ring:
         return [(q, c, q) for q in range(f.world) for c in awaited]
     if n.sums:

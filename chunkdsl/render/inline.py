@@ -14,6 +14,7 @@ FILES = (
     "machine.py",
     "dispatch.py",
     "arguments.py",
+    "sums.py",
     "operation.py",
     "exchange.py",
     "ranks.py",

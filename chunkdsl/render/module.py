@@ -203,6 +203,7 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         v.parts_buffer = ""
         if n.destination.kind in ("push", "publish", "hand_over"):
             v.parts_buffer = views[i + 1].launch.sums.parts.name
+            v.along = views[i + 1].exact_sum if views[i + 1].launch.sums.routing else ""
         v.scattered = bool(n.sums) and n.space == "own" and n.destination.kind == "local"
         symmetric = {b.name for b in op.buffers if b.kind == "symmetric"}
         reads = [o.source for o in ([n.a] if n.a else []) + list(n.operands)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
 from chunkdsl.plan.schedule import Buffer, Extent, Flags, Launch, Moves, OpSchedule
-from chunkdsl.plan.tables import hops_name, order_name
+from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class LaunchView:
         n = self.launch
         if n.visits is None:
             return f"{n.walk.value}(rank, step, W)"
-        if n.visits.form is not None:
+        if not n.visits.tabled:
             return f"tl.where(step == 0, rank, {n.visits.form.arriving.text('(step - 1)')})"
         return f"tl.load({self.order} + step)"
 
@@ -162,7 +162,7 @@ class LaunchView:
             flags = self.flags[n.chunk_flags]
             yield Argument(n.chunk_flags, f"self._{flags.name}.local", "None")
             yield from self._chunk("chunk", n.chunk)
-        if n.visits is not None and n.visits.form is None:
+        if n.visits is not None and n.visits.tabled:
             yield Argument(self.order, f"self._{self.order}", f"self._{self.order}")
         yield from self._destination()
         for m in self.moves:
@@ -190,9 +190,27 @@ class LaunchView:
             yield Argument(f"{name}_pitch", f"pitch_of(self._{name}.local)", f"pitch_of(exact_{name})", True)
             cap = self._group_cap(self.buffers[name].groups)
             yield Argument(f"{name}_cap", cap, "0", True)
-            if n.sums.ring:
+            if n.sums.routing:
+                rows = f"self._{self._sum_table(final_name)}_rows"
+                yield Argument(f"{name}_place", f"{rows}[0][0]", "0", True)
+                yield Argument(f"{name}_count", f"{rows}[0][1]", "0", True)
+            if n.sums.ring or n.sums.routing:
                 own = f"self._{name.removesuffix('_stage')}_partials"
                 yield Argument(f"{name}_own", own, "None")
+
+    def _sum_table(self, name) -> str:
+        """A table of the moves that bring what this launch adds up."""
+        stage = self.launch.sums.parts.source
+        return name(next(m.name for n in self.op.launches for m in n.moves if m.buffer == stage))
+
+    @property
+    def exact_sum(self) -> str:
+        """What `exact` adds up beforehand, along the route, in torch: (table of additions, rows of a part)."""
+        n = self.launch
+        table = f"self._{self._sum_table(sums_name)}"
+        if isinstance(n.chunk, ChunkCount):
+            return f"{table}_rows, {n.chunk.count} // {table}_parts * {chunk_text(n.chunk)}"
+        return f"{table}_rows, stride"
 
     def _destination(self):
         d = self.launch.destination
@@ -246,7 +264,7 @@ class LaunchView:
     def _hops(self, m: Moves, chunk):
         x, table = m.name, hops_name(m.name)
         count, parts = "W - 1", "1"
-        if m.routing.form is None:
+        if m.routing.tabled:
             count, parts = f"self._{table}_count", f"self._{table}_parts"
             yield Argument(table, f"self._{table}", "None")
         chunks = f"{chunk.count} // {parts}" if isinstance(chunk, ChunkCount) else f"cdiv(shard, {chunk_text(chunk)})"
@@ -255,6 +273,11 @@ class LaunchView:
         yield Argument(f"{x}_arrived_peers", f"self._{m.arrived}.table", "None")
         if m.ready:
             yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")
+        if m.kind == "scatter":
+            yield Argument(f"{x}_buffer", f"self._{m.buffer}.local", "None")
+            yield Argument(f"{x}_source", f"self._{m.source}", "None")
+            yield Argument(f"{x}_arrived", f"self._{m.arrived}.local", "None")
+            yield Argument(f"{x}_done", f"self._{m.done}", "None")
         yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
 
     def _chunk(self, name: str, chunk):

@@ -102,6 +102,7 @@ class Operation(Arguments):
         mine = flat[self.rank]
         table[: len(mine)].copy_(torch.tensor(mine, dtype=torch.int32))
         setattr(self, f"_{label}", table)
+        setattr(self, f"_{label}_rows", ranks[self.rank])
         setattr(self, f"_{label}_count", len(ranks[self.rank]))
         setattr(self, f"_{label}_parts", parts)
 
