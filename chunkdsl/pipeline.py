@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING
 
 from chunkdsl import files
@@ -136,11 +135,13 @@ def plan(path: str, world: World | None = None, rank: int = 0, dims: Mapping[str
     return planned
 
 
-def route(path: str, name: str, world: int | None = None) -> tuple[Report, str]:
+def route(path: str, name: str, world: World | None = None) -> tuple[Report, str]:
     """A plan of a spec, carried out for a world size (by default that of the mesh), in the form that `use plan` reads;
     "" with errors. Ops play no part, and there may be none."""
+    from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import no_such_plan
     from chunkdsl.check.routes import explain_breach
+    from chunkdsl.ir.meshes import declared, route_world
     from chunkdsl.lower.nearest import Nearest
     from chunkdsl.plan.importers import dump_route
 
@@ -157,10 +158,12 @@ def route(path: str, name: str, world: int | None = None) -> tuple[Report, str]:
         known = tuple(checked.program.plans)
         report.add(no_such_plan(name, Nearest(known).of(name), known))
         return report, ""
-    sizes = {a.name: a.size for a in checked.program.mesh.axes}
-    world = world or prod(sizes[axis] for axis in routing.axes)
-    report.extend(explain_breach(breach, report.source) for breach in routing.breaches(world))
-    return report, "" if report.failed else dump_route(routing.trace(world).route)
+    mesh = checked.program.mesh
+    worlds = fit_worlds([world or declared(mesh)], mesh, report)
+    if not report.failed:
+        ranks = route_world(mesh, routing.axes, worlds[0])
+        report.extend(explain_breach(breach, report.source) for breach in routing.breaches(ranks))
+    return report, "" if report.failed else dump_route(routing.trace(ranks).route)
 
 
 def timeline(
