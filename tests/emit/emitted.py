@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chunkdsl.check.worlds import served
 from chunkdsl.diagnostics import Report
 from chunkdsl.lower.program import lower
 from chunkdsl.lower.schedule import schedule_program
@@ -40,7 +41,8 @@ def built(text: str):
     assert not report.failed, [(d.code, d.message) for d in report.diagnostics]
     folder = Path(tempfile.mkdtemp(prefix="chunkdsl-emit-"))
     path = folder / f"small_{abs(hash(text)):x}.py"
-    path.write_text(render_module(schedule, tuple(range(1, 17))), encoding="utf-8")
+    worlds = tuple(w for w in range(1, 17) if served(schedule, w))
+    path.write_text(render_module(schedule, worlds), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module

@@ -334,6 +334,7 @@ FILES = {
     "all_pairs_all_reduce_3.xml": all_pairs_all_reduce(3),
     "all_to_all_3.xml": all_to_all(3),
     "put_all_gather_3.json": put_all_gather(3),
+    "get_all_gather_3.json": get_all_gather(3),
     "read_all_reduce_2.json": read_all_reduce(2),
     "two_block_reduce_scatter_2.json": two_block_reduce_scatter(2),
 }
