@@ -64,7 +64,10 @@ class Builder(Arithmetic):
 
     def create_masked_store(self, ptrs, value, mask, cache_modifier, eviction_policy):
         bulk, self._bulk = self._bulk, False
-        self.memory.store(ptrs.data, _mask(mask, ptrs), _itemsize(ptrs), bulk)
+        lanes = _mask(mask, ptrs)
+        self.memory.store(ptrs.data, lanes, _itemsize(ptrs), bulk)
+        if not bulk and lanes.any() and self.memory.keep(ptrs.data, lanes, value.data):
+            return None
         return super().create_masked_store(ptrs, value, _handle(mask), cache_modifier, eviction_policy)
 
     def create_descriptor_load(self, *args):
@@ -113,7 +116,8 @@ class Builder(Arithmetic):
 
         def perform():
             old = _raw_load(ptr, lanes)
-            upstream._interpreter.store(ptr.data, data, lanes)
+            if sem != "relaxed" or not self.memory.keep(ptr.data, lanes, data):
+                upstream._interpreter.store(ptr.data, data, lanes)
             return old
 
         self.memory.atomic("store", ptr.data, lanes, _itemsize(ptr), sem, scope, perform)

@@ -22,6 +22,10 @@ class Memory:
     def store(self, addresses: np.ndarray, mask: np.ndarray, itemsize: int, bulk: bool) -> None:
         """Elements whose mask is set are about to be written."""
 
+    def keep(self, addresses: np.ndarray, mask: np.ndarray, data: np.ndarray) -> bool:
+        """Take a store over, to make it later; `data` are the values. False: it is made now."""
+        return False
+
     def atomic(
         self,
         operation: str,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from chunkdsl.plan.plan import Plan
 from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.plan.unroll_exchange import payload_words
 from chunkdsl.sim.log import Log, Read, Signal, Trail, Wait, Write
 
 
@@ -32,7 +33,7 @@ def compare_exchange(log: Log, plan: Plan, op: OpSchedule, tools) -> list[str]:
         where = f"rank {key[0]}, call {key[1]}, {name} ({plan.spec}:{op.exchange.line})"
         sides = wanted.get(key, tools.Side()), done.get(key, tools.Side())
         found += tools.box_differences(where, *sides, words)
-    found += early_reads(trails, words) if op.exchange.validity == "word" else unflagged(trails, words, op)
+    found += early_reads(trails, words) if op.exchange.validity == "word" else unflagged(trails, words, op, plan)
     return found
 
 
@@ -59,18 +60,21 @@ def early_reads(trails: list[Trail], words) -> Iterator[str]:
                     )
 
 
-def unflagged(trails: list[Trail], words, op: OpSchedule) -> Iterator[str]:
+def unflagged(trails: list[Trail], words, op: OpSchedule, plan: Plan) -> Iterator[str]:
     """Reads of a program before it has acquired a word of the source with this call's epoch; signals with another
     epoch, or before the program's own writes are done."""
     speculative = op.exchange.validity == "speculative"
+    live = [payload_words(op.exchange, dict(dims)) > 0 for dims in plan.calls]  # calls without rows advance nothing
+    epochs = [sum(live[: i + 1]) for i in range(len(live))]
     for t in trails:
         o, heard = t.origin, set()
+        epoch = epochs[o.call - 1]
         for e in t.events:
             if isinstance(e, Wait) and e.at.buffer == "arrived" and e.sem == "acquire" and e.scope == "sys":
-                if e.value == o.call:
+                if e.value - epoch >= 0:
                     heard.add(e.index)
             elif isinstance(e, Signal) and e.at.buffer in ("arrived", "closed"):
-                if e.value != o.call or e.sem != "release" or e.scope != "sys":
+                if e.value != epoch or e.sem != "release" or e.scope != "sys":
                     how = f"with {e.value}, {e.sem} at {e.scope} scope"
                     yield f"rank {o.rank}, call {o.call - 1}: signals {e.at.buffer}[{e.index}] {how}"
             elif isinstance(e, Read) and e.at.buffer in words and not heard and not speculative:

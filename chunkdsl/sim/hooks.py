@@ -10,6 +10,7 @@ from chunkdsl.sim.actors import Program
 from chunkdsl.sim.buffers import Buffer
 from chunkdsl.sim.clocks import Kind
 from chunkdsl.sim.log import Add, Read, Signal, Wait, Write
+from chunkdsl.sim.visibility import Visibility
 from chunkdsl.sim.words import Word
 
 _MANY = 64  # atomics on more words than this are data, not flags
@@ -25,6 +26,7 @@ class Hooks(Memory):
         self._switch = switch
         self._fine = fine
         self._hold = hold
+        self.visibility: Visibility | None = None  # set: stores to other ranks are seen later
         self.now = 0
         self.step = 20
 
@@ -51,6 +53,9 @@ class Hooks(Memory):
             actor.progress()
         self._accesses.store(actor, parts, itemsize, bulk)
 
+    def keep(self, addresses, mask, data):
+        return self.visibility is not None and self.visibility.keep(self._current(), addresses, mask, data)
+
     def _switch_if_remote(self, actor: Program, parts) -> None:
         if any(buffer.owner != actor.rank for buffer, _ in parts):
             self._switch()
@@ -65,6 +70,8 @@ class Hooks(Memory):
             self._switch()
         actor.holding = False
         parts = self._accesses.locate(actor, f"atomic {operation}", addresses, mask, itemsize)
+        if self.visibility and sem in ("release", "acq_rel"):
+            self.visibility.flush([actor])
         if operation != "load" and sem in ("release", "acq_rel"):
             self._accesses.check_release(actor, parts[0][0])
         if addresses.size > _MANY:
@@ -166,6 +173,8 @@ class Hooks(Memory):
         self._current().exposed = ""
 
     def fence(self, scope):
+        if self.visibility:
+            self.visibility.flush([self._current()])
         self._current().fence(scope == "sys")
 
     def proxy_fence(self):

@@ -26,6 +26,7 @@ from chunkdsl.sim.lanes import Await, CopyWork, Event, Lane, Launch, Record
 from chunkdsl.sim.log import Log, Origin
 from chunkdsl.sim.machine import SimMachine
 from chunkdsl.sim.scheduler import Scheduler
+from chunkdsl.sim.visibility import Visibility
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class World:
     sms: what `SimMachine.sms` says. races: happens-before checks. tma: hazards of descriptor accesses.
     fine: switch also at ordinary accesses to other ranks' memory. log: keep `World.log`.
     hold: assume run_to_completion: a program that has read a block with volatile loads reads its next flag at once.
+    delay: stores to other ranks' memory become visible later, in any order that fences allow (`visibility`).
     expire: when everything polls and some program has read the clock, move the clock on by `expire_ns` instead of
     reporting a deadlock; again only after something has changed. patience: polls in vain that count as for ever.
     max_steps: scheduler steps of one `run` before it is called a livelock (a Deadlock too).
@@ -55,6 +57,7 @@ class World:
         tma: bool = True,
         fine: bool = False,
         hold: bool = False,
+        delay: bool = False,
         log: bool = False,
         expire: bool = False,
         expire_ns: int = 10**15,
@@ -75,6 +78,8 @@ class World:
         self.machines = [SimMachine(self, rank) for rank in range(world)]
         self._hooks = Hooks(self.accesses, lambda: self._current, self._switch, fine, hold)
         self._scheduler = Scheduler(seed, policy, slow)
+        if delay:
+            self._hooks.visibility = Visibility(self.accesses, self._scheduler.random)
         self._expire, self._expire_ns, self._expired_at = expire, expire_ns, None
         self._patience, self._max_steps = patience, max_steps
         self._lanes: list[dict[str, Lane]] = [{"main": Lane(r, "main", self.clocks)} for r in range(world)]
@@ -121,7 +126,12 @@ class World:
                 if all(h.stack.dead for h in self._hosts):
                     return
                 raise deadlock(self, "nobody can go on")
+            stores = self._hooks.visibility
+            if stores and self._scheduler.random.random() < 0.2:
+                stores.some()
             version = self.accesses.version
+            if stores and all(a.idle(version, self._patience) for a in actors) and stores.some():
+                continue
             if all(a.idle(version, self._patience) for a in actors) and not self._advance_clock(actors):
                 raise deadlock(self, "every running program polls and nothing changes")
             self._step(self._scheduler.choose(actors, version))
@@ -145,6 +155,8 @@ class World:
                 raise kernel_error(actor, error) from error
             if actor.stack.dead:
                 self._end(actor)
+                if self._hooks.visibility:
+                    self._hooks.visibility.flush([actor])
             return
         self._dirty = True
         try:

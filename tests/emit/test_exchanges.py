@@ -1,0 +1,167 @@
+"""Small all-reduces, emitted, on simulated ranks: every form gives the bits of `exact` and conforms; hazards of the
+words; visibility that is late; ranks that are slow or gone; several instances."""
+
+import pytest
+import torch
+from emitted import built, failures, run
+
+from chunkdsl.sim.world import World
+
+HEAD = "mesh tp[2] over nvlink\ndim M = 0..11\ndim H = 96\ntensor p : {t}[M, H] sum tp\ntensor r : {t}[M, H]\n"
+SUM = HEAD + "op f(p) -> y {{ y = all_reduce(p) with {{ {p} }} }}\n"
+CHAIN = HEAD + (
+    "tensor g : {t}[H]\nop f(p, r inout, g) -> y, z {{\n    r = r + all_reduce(p) with {{ {p} }}\n"
+    "    y = rms_norm(r, g)\n    z = silu(y) * 2 - r\n}}\n"
+)
+GUESS = "validity = speculative, assume = run_to_completion"
+ONE_SHOT = (
+    "validity = word", "validity = word, buffers = 1", "validity = word, buffers = 3", "validity = flag",
+    "validity = flag, buffers = 1", GUESS,
+)  # fmt: skip
+TWO_SHOT = ("validity = word", "validity = word, buffers = 1", "buffers = 3", "validity = flag")
+SIZES = (11, 2, 0, 1, 5, 11, 3)  # they shrink and grow, with a call without rows
+
+
+@pytest.mark.parametrize("policy", ONE_SHOT)
+def test_one_round_gives_the_right_bits_and_conforms(policy):
+    rows = run(SUM.format(t="bf16", p=policy), 3, SIZES, seed=ONE_SHOT.index(policy))
+    assert failures(rows) == []
+    assert {r.check.split(" ")[0] for r in rows} >= {"simulation", "conformance", "y"}
+
+
+@pytest.mark.parametrize("policy", TWO_SHOT)
+def test_two_rounds_give_the_right_bits_and_conform(policy):
+    assert failures(run(SUM.format(t="bf16", p=f"algorithm = two_shot, {policy}"), 3, SIZES, seed=1)) == []
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_residual_and_norm_are_fused_and_the_residual_is_updated_in_place(dtype):
+    rows = run(CHAIN.format(t=dtype, p="validity = word"), 2, (3, 1, 11), seed=1)
+    assert failures(rows) == [] and {"y", "z", "r"} <= {r.check.split(" ")[0] for r in rows}
+
+
+def simulate(text, world, host, **options):
+    """`host(operation, machine)` on every rank; its values."""
+    _, schedule, module, title = built(text)
+
+    def body(machine):
+        instance = getattr(module, title)(machine=machine)
+        return host(getattr(instance, schedule.ops[0].name), machine)
+
+    return World(world, **options).run(body)
+
+
+HAZARDS = (0x8000, 0x0001, 0x8001, 0x007F, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF, 0x7FFF, 0x0000)
+
+
+@pytest.mark.parametrize("policy", ["validity = word", "buffers = 3", "algorithm = two_shot, buffers = 3"])
+def test_zeros_of_either_sign_subnormals_and_nans_arrive_as_they_were_sent(policy):
+    """-0.0 + -0.0 is -0.0, a subnormal stays one, and all ones (what an empty word's complement is) is no hole."""
+    bits = torch.tensor([h - 65536 if h > 32767 else h for h in HAZARDS], dtype=torch.int16)
+
+    def host(f, machine):
+        made = []
+        for rows in (11, 1, 4, 11, 2):
+            p = bits.repeat(rows * 96 // len(bits) + 1)[: rows * 96].view(torch.bfloat16).reshape(rows, 96)
+            other = p if machine.rank == 0 else torch.where(p.isnan(), p, torch.zeros_like(p) * -1.0)
+            y = f(other.clone())
+            machine.synchronize()
+            f.check()
+            made.append((p, y.clone()))
+        return made
+
+    for results in simulate(SUM.format(t="bf16", p=policy), 2, host, seed=3):
+        for p, y in results:
+            same = (y.view(torch.int16) == p.view(torch.int16)) | (p.isnan() & y.isnan())
+            zero = (p == 0) & (y == 0)
+            assert (same | zero).all() and ((y.view(torch.int16) == -32768) == (p.view(torch.int16) == -32768)).all()
+
+
+def wrong_calls(text, seed, calls=6, **options):
+    """How many results on all ranks differ from `exact`."""
+
+    def host(f, machine):
+        inputs = []
+        for i in range(calls):
+            torch.manual_seed(10 * i + machine.rank)
+            inputs.append(torch.randn(3 + i % 2, 96).bfloat16())
+        fused = [f(x) for x in inputs]
+        machine.synchronize()
+        f.check()
+        exact = [f.exact(x) for x in inputs]
+        machine.synchronize()
+        return sum(not torch.equal(y, z) for y, z in zip(fused, exact, strict=True))
+
+    return sum(simulate(text, 2, host, seed=seed, **options))
+
+
+SEEDS = range(4)
+
+
+def test_payload_first_and_flag_second_fails_where_nothing_makes_programs_run_to_completion():
+    """SiFAR's validation: a stale payload passes under a new flag, in some of a few seeds."""
+    text = SUM.format(t="bf16", p=GUESS)
+    assert any(wrong_calls(text, seed, delay=True) for seed in SEEDS)
+    assert not any(wrong_calls(text, seed, hold=True) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("policy", ["validity = word", "buffers = 3", "validity = flag", "algorithm = two_shot"])
+def test_the_sound_forms_never_fail_when_stores_are_seen_late_and_out_of_order(policy):
+    text = SUM.format(t="bf16", p=policy)
+    assert not any(wrong_calls(text, seed, delay=True) for seed in SEEDS)
+
+
+def test_an_audit_finds_what_speculation_missed_and_counts_it():
+    text = SUM.format(t="bf16", p=GUESS)
+
+    def host(f, machine):
+        f.audit = True
+        wrong = 0
+        for i in range(8):
+            torch.manual_seed(10 * i + machine.rank)
+            x = torch.randn(5, 96).bfloat16()
+            y = f(x)
+            z = f.exact(x)
+            machine.synchronize()
+            wrong += not torch.equal(y, z)
+        return wrong, f.counters()
+
+    found = [r for seed in SEEDS for r in simulate(text, 2, host, seed=seed, delay=True)]
+    assert all(wrong == 0 and c["blocks"] == 8 for wrong, c in found)  # an audited call uses what it acquired
+    assert any(c["mis_speculations"] for _, c in found) and any(c["disagreements"] for _, c in found)
+
+
+def test_a_slow_rank_and_two_instances():
+    _, _, module, title = built(SUM.format(t="bf16", p="validity = word"))
+
+    def host(machine):
+        a, b = (getattr(module, title)(machine=machine) for _ in range(2))
+        x = [torch.full((3, 96), float(1 + machine.rank + i)).bfloat16() for i in range(4)]
+        got = [(a if i % 2 else b).f(t) for i, t in enumerate(x)]
+        machine.synchronize()
+        return [y[0, 0].item() for y in got]
+
+    assert World(3, seed=2, slow=1).run(host) == [[6.0, 9.0, 12.0, 15.0]] * 3
+
+
+@pytest.mark.parametrize("policy", ["validity = word", "buffers = 3", "validity = flag"])
+def test_a_rank_that_dies_is_named_and_later_waits_return(policy):
+    def host(f, machine):
+        f(torch.ones(3, 96).bfloat16())
+        machine.synchronize()
+        if machine.rank == 1:
+            return "gone"
+        said = []
+        for _ in range(2):
+            try:
+                f(torch.ones(3, 96).bfloat16())
+                machine.synchronize()
+                f.check()
+            except RuntimeError as error:
+                said.append(str(error))
+        return said
+
+    text = SUM.format(t="bf16", p=policy)
+    said, gone = simulate(text, 2, host, seed=1, expire=True)
+    assert gone == "gone" and len(said) == 2
+    assert "small.chunk:6 f: wait for the words of a rank, word 1, call 2" in said[0]
