@@ -276,6 +276,26 @@ def test_a_read_of_scratch_that_nothing_wrote():
     assert kind is Kind.BROKEN and "scratch chunk 0 of rank 0, which nothing has written" in message
 
 
+def test_a_small_file_cannot_ask_for_endless_work():
+    a = Algo("endless", "allreduce", 2, 4096)
+    for r in range(2):
+        tb = a.block(r)
+        for _ in range(2000):
+            a.step(r, tb, "cpy", ("i", 0), ("i", 0), cnt=4096)
+    text = a.text()
+    kind, message, meant, line = refusal(text, "all_reduce", 2)
+    assert kind is Kind.UNSUPPORTED and "chunks are moved" in message and meant in ('"0"', '"4096"') and line < 100
+    kind, message, *_ = refusal(edit(RING, 'ngpus="4"', 'ngpus="257"'))
+    assert kind is Kind.MALFORMED and "from 2 to 256" in message
+    ring = Algo("circle", "allgather", 2, 2)
+    for r in range(2):
+        tb = ring.block(r, 1 - r, 1 - r)
+        for _ in range(3000):
+            ring.step(r, tb, "rcs", dst=("o", 1 - r))
+    kind, message, *_ = refusal(ring.text(), world=2)
+    assert kind is Kind.BROKEN and "a deadlock" in message
+
+
 def test_large_worlds_are_read_in_seconds():
     for text, contract in ((ring_all_gather(32), "all_gather"), (ring_all_reduce(16, 2), "all_reduce")):
         route = take(text, contract, int(re.search(r'ngpus="(\d+)"', text)[1]))

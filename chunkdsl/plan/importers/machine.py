@@ -19,7 +19,7 @@ LARGEST_WORLD = 256
 LARGEST_LANE = 63  # as in plans of a spec
 MOST_CHUNKS = 4096  # of a buffer
 MOST_TASKS = 32768  # their order is kept as bit sets: half of 32768^2 bits are 64 MiB
-MOST_MOVES = 262144
+MOST_MOVES = 131072  # chunks that operations read or write
 MOST_PLACES = 262144  # pieces of all shards on all ranks
 BUFFERS = {"i": "input", "o": "output", "s": "scratch"}
 
@@ -79,6 +79,7 @@ class Layout:
         if self.parts * world > MOST_CHUNKS:
             raise unsupported(f"{chunks} chunks cut for {world} ranks are {self.parts * world}, "
                               f"more than {MOST_CHUNKS}", span)  # fmt: skip
+        self._moved = 0
         whole, shard = self.parts * world, self.parts
         if whole * world > MOST_PLACES:
             raise unsupported(f"{whole} chunks on each of {world} ranks; this version keeps {MOST_PLACES}", span)
@@ -101,7 +102,14 @@ class Layout:
         if index < 0 or count < 1 or index + count > size:
             last = f"..{index + count - 1}" if count > 1 else ""
             raise broken(f"{BUFFERS[buffer]} chunk {index}{last} of rank {rank}, which has {size} of them", span)
-        return [self._slot(rank, buffer, i) for i in range(index * self.fine, (index + count) * self.fine)]
+        return [self._slot(rank, buffer, index * self.fine + i) for i in self.pieces(count, span)]
+
+    def pieces(self, count: int, span: Span) -> range:
+        """Of `count` chunks that an operation moves. Counted, so that a small file cannot ask for endless work."""
+        self._moved += count * self.fine
+        if self._moved > MOST_MOVES:
+            raise unsupported(f"more than {MOST_MOVES} chunks are moved", span)
+        return range(count * self.fine)
 
     def _slot(self, rank: int, buffer: str, index: int) -> Slot:
         if self.inplace and buffer == "i" and self.contract == "all_gather":
@@ -151,8 +159,6 @@ def in_order(machine: Machine) -> list[Task]:
     tasks = machine.tasks
     if len(tasks) > MOST_TASKS:
         raise unsupported(f"{len(tasks)} operations; this version reads at most {MOST_TASKS}")
-    if sum(len(t.actions) for t in tasks) > MOST_MOVES:
-        raise unsupported(f"more than {MOST_MOVES} chunks are moved")
     following: dict[Task, list[Task]] = {t: [] for t in tasks}
     missing = {t: len(t.after) + len(t.behind) for t in tasks}
     for t in tasks:
@@ -173,11 +179,11 @@ def in_order(machine: Machine) -> list[Task]:
 
 
 def _refuse_circle(task: Task, missing: dict[Task, int]) -> None:
-    path: list[Task] = []
-    while task not in path:
-        path.append(task)
+    passed: dict[Task, int] = {}
+    while task not in passed:
+        passed[task] = len(passed)
         task = next(t for t in (*task.after, *task.behind) if missing[t])
-    path = path[path.index(task) :]
+    path = list(passed)[passed[task] :]
     waits = "\n".join(f"{t} waits for {path[(i + 1) % len(path)]}" for i, t in enumerate(path[:6]))
     more = f"\nand {len(path) - 6} more, back to the first" if len(path) > 6 else ""
     raise broken("a deadlock: these operations wait for each other", path[0].span, help=waits + more)

@@ -17,8 +17,7 @@ from chunkdsl.plan.importers.xml_text import Element, read_xml
 from chunkdsl.source import Span
 
 COLLECTIVES = {
-    "allgather": "all_gather", "reduce_scatter": "reduce_scatter", "reducescatter": "reduce_scatter",
-    "allreduce": "all_reduce", "alltoall": "all_to_all",
+    "allgather": "all_gather", "reduce_scatter": "reduce_scatter", "allreduce": "all_reduce", "alltoall": "all_to_all",
 }  # fmt: skip
 ALGO = ("name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace", "outofplace", "redop", "nthreads",
         "minBytes", "maxBytes")  # fmt: skip
@@ -205,7 +204,7 @@ class _Reader:
                          step.place("type"))
         source, target = (block.rank, peer) if sends else (peer, block.rank)
         line = messages.setdefault((source, target, block.channel), [])
-        chunks = range(count * self.layout.fine)
+        chunks = self.layout.pieces(count, step.place("cnt"))
         slots: list[Slot] = [("fifo", target, source, block.channel, len(line), i) for i in chunks]
         line.append(Message(task, count, slots))
         return slots
