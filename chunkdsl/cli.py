@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import sys
@@ -49,10 +50,20 @@ def _crashed(error: Exception, output_format: str) -> int:
     return 2
 
 
+def _complete() -> None:
+    """Answers a shell that argcomplete has set up, and ends the process; does nothing where it is not installed."""
+    with contextlib.suppress(ModuleNotFoundError):
+        from argcomplete import autocomplete
+
+        autocomplete(parser())
+
+
 def entry() -> None:
     """The console script: `main`, with output that any terminal and any pipe can take."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
+        _complete()
     try:
         gc.set_threshold(100_000)  # trees and tables that live until the end: looking for rubbish finds none
         code = main()

@@ -1,4 +1,4 @@
-"""Finds grammars/ and templates/ in a wheel, an editable install and a bare checkout."""
+"""Finds grammars/, templates/ and specs/ in a wheel, an editable install and a bare checkout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os  # not pathlib, whose import costs `check` 6 ms
 
 
 def folder(name: str) -> str:
-    """Path of the folder `grammars` or `templates`. FileNotFoundError if this copy of chunkdsl lacks it."""
+    """Path of the folder `grammars`, `templates` or `specs`. FileNotFoundError if this copy of chunkdsl lacks it."""
     package = os.path.dirname(os.path.realpath(__file__))
     for place in (package, os.path.dirname(package)):
         found = os.path.join(place, name)

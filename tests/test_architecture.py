@@ -18,6 +18,7 @@ ORDER = (
     "diagnostics",
     "resources",
     "replace",
+    "starts",
     "ir",
     "check.registry",
     "check",

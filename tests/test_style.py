@@ -1,4 +1,4 @@
-"""ruff finds nothing in the repository (pyproject.toml says which rules)."""
+"""ruff finds nothing in the repository (pyproject.toml says which rules), and the shipped specs are formatted."""
 
 import shutil
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from chunkdsl.cli import main
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,3 +37,7 @@ def test_a_finding_is_seen(tmp_path, text, rule):
     (tmp_path / "bad.py").write_text(text)
     code, output = ruff("--config", str(ROOT / "pyproject.toml"), str(tmp_path))
     assert code == 1 and rule in output
+
+
+def test_the_shipped_specs_are_formatted(capsys):
+    assert main(["fmt", "--check", str(ROOT / "specs")]) == 0, f"run `chunkdsl fmt specs`: {capsys.readouterr().out}"

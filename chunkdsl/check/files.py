@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chunkdsl.check.registry import Finding, rule
 from chunkdsl.diagnostics import Edit, Fix, Severity
 from chunkdsl.source import Span
@@ -131,3 +133,31 @@ def bad_setting(why: str, span: Span | None, near: str = "") -> Finding:
     """
     fixes = (Fix(f"write `{near}`", (Edit(span, near),)),) if near and span else ()
     return Finding(why, span, help=f"did you mean `{near}`?" if near else "", fixes=fixes)
+
+
+@rule("CD032", "no-such-start")
+def no_such_start(kind: str, fitting: Sequence[str], known: Sequence[str]) -> Finding:
+    """`chunkdsl new` starts a spec from one that is shipped, which is named whole or by a beginning that fits only one.
+
+    Fails:
+        chunkdsl new zebra
+
+    Mended:
+        chunkdsl new tp_mlp_swiglu
+    """
+    if fitting:
+        return Finding(f"{kind!r} is the beginning of several", help=f"one of {', '.join(fitting)}")
+    return Finding(f"there is no spec {kind!r} to start from", help=f"one of {', '.join(known)}")
+
+
+@rule("CD033", "unwritable-start")
+def unwritable_start(why: str) -> Finding:
+    """`chunkdsl new` could not write the spec. It never overwrites a file.
+
+    Fails:
+        chunkdsl new gemm_rs good.chunk     # the file is there
+
+    Mended:
+        chunkdsl new gemm_rs
+    """
+    return Finding(f"cannot write this file: {why}", help="name another, as in `chunkdsl new gemm_rs mine.chunk`")
