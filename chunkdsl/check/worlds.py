@@ -175,6 +175,7 @@ def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
         return f"rows of {op.exchange.payload} have {length} bytes: no multiple of 16" if length % 16 else ""
     for n in op.launches:
         sources = [o.source for o in ([n.a] if n.a else []) + [p.b for p in n.products]]
+        sources += [n.fold.operand.source] if n.fold else []
         for source in sources + ([n.staging.source] if n.staging else []):
             p = parameters.get(source)
             if p is None or dims_in(p.shape[-1].size):

@@ -94,6 +94,8 @@ class Facts:
         return tuple(self._extent(value, d) for d in range(value.type.rank))
 
     def _rows(self, value: Value) -> SymSize:
+        if value.kind == "sum_rows":
+            return 1  # kept as a matrix of one row
         if value.type.rank != 2:
             self._refuse("a value that is not a matrix", "reshape it before the call", value.span)
         size = self._extent(value, 0).size

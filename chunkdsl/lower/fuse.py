@@ -12,7 +12,7 @@ from dataclasses import replace
 from chunkdsl.ir.graph import Value
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
-from chunkdsl.lower.transports import Transports
+from chunkdsl.lower.over_rows import OverRowsLaunches
 from chunkdsl.plan.schedule import (
     Buffer,
     Destination,
@@ -36,7 +36,7 @@ RESERVED = frozenset(
 )
 
 
-class OpBuilder(Transports):
+class OpBuilder(OverRowsLaunches):
     def build(self) -> OpSchedule | None:
         gate = settle_gate(self.op, self.program, self.report, self.choices)
         try:
@@ -116,6 +116,10 @@ class OpBuilder(Transports):
         leaves = self._leaves(value, {})
         products = [v for v in leaves if v.kind == "matmul"]
         gathers = [v for v in leaves if v.kind == "all_gather"]
+        if value.kind == "sum_rows":
+            return self._row_sum(value, name, destination)
+        if products and products[0].args[0].kind == "transpose" and not (gathers or scatter):
+            return self._row_product(value, products, name, destination)
         a, b_operands, depth = None, [], None
         moves, staging, settled, chunk, arrived = [], None, None, None, None
         if products:

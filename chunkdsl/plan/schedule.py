@@ -78,8 +78,8 @@ class Flags:
 
 @record
 class Operand:
-    """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts
-    (a stage of partial sums). layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
+    """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts (a stage of
+    partial sums); at (a, contracted over its rows) and fold (added up over its rows) of launches over rows. layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
     own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension."""
 
     name: str
@@ -121,6 +121,24 @@ class Sum:
     side: str
     wire: str
     routing: Routing | None = None  # adds what the plan brings, after the own addend and in the plan's order
+
+
+@record
+class OverRows:
+    """A launch whose tiles run over all `rows` of their operands: a product contracts them, a fold adds them up.
+    kept: own (this rank's shard of them alone), whole (all of them), shards (all, shard by shard, as one operand lies
+    in a padded buffer)."""
+
+    rows: SymSize
+    kept: str
+
+
+@record
+class Fold:
+    """accumulator = the sum of an operand's rows: [rows, n] -> [n]."""
+
+    accumulator: str
+    operand: Operand
 
 
 @record
@@ -231,6 +249,8 @@ class Launch:
     moves: tuple[Moves, ...]
     staging: Staging | None = None
     visits: Routing | None = None
+    over: OverRows | None = None
+    fold: Fold | None = None
 
 
 @record

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from chunkdsl.plan.geometry import Geometry
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.unroll_frame import Frame
 
@@ -14,7 +15,7 @@ Box = Callable[[str, int, int, int], Region]  # (buffer, rank, slot, first row)
 
 
 def tile_accesses(f: Frame, rank: int, owner: int, first: int, live: int) -> tuple[Access, ...]:
-    n, g, found = f.launch, f.geometry, []
+    n, g, found = f.launch, f.geometry, _over_rows(f, rank)
     for o in (n.a, *n.operands) if n.a else n.operands:
         kind = f.kinds.get(o.source)
         if kind is None or o.role not in ("a", "full"):
@@ -36,6 +37,26 @@ def tile_accesses(f: Frame, rank: int, owner: int, first: int, live: int) -> tup
         writes = _sum_writes if n.sums else _local_writes if n.destination.kind == "local" else _partial_writes
         found += writes(f, rank, owner, first, box)
     return tuple(found)
+
+
+def _over_rows(f: Frame, rank: int) -> list[Access]:
+    """All rows of the operands of a product or sum over rows."""
+    n, found = f.launch, []
+    if n.over is None:
+        return found
+    g = Geometry.of(n.over.rows, False, f.op.pad, f.dims, f.world)
+    for o in (n.fold.operand,) if n.fold else (n.a, n.products[0].b):
+        kind = f.kinds.get(o.source)
+        if kind == "symmetric":
+            what, mask = f.contents.gathered(o.source)
+            for owner in range(f.world):
+                at = owner * g.stride
+                region = Region(o.source, rank, f.slot, at, at + g.height(owner), 0, f.widths[o.source])
+                if not region.empty:
+                    found.append(Access(Act.NEED, region, None, what, mask, (owner * g.shard, 0)))
+        elif kind is not None:
+            found += f.reads_local(o.source, rank, 0, g.height(rank) if n.over.kept == "own" else g.rows)
+    return found
 
 
 def _local(f: Frame, rank: int, owner: int, first: int, box: Box) -> Region:

@@ -190,6 +190,7 @@ def plain_names(views: list[LaunchView]) -> str:
 def matrices(op: OpSchedule) -> list[str]:
     """Parameters whose rows must be multiples of 16 bytes: operands of products, and what is staged."""
     sources = {o.source for n in op.launches if n.a for o in (n.a, *(p.b for p in n.products))}
+    sources |= {n.fold.operand.source for n in op.launches if n.fold}
     sources |= {n.staging.source for n in op.launches if n.staging}
     return sorted(sources & {p.name for p in op.parameters})
 
@@ -207,4 +208,5 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         v.scattered = bool(n.sums) and n.space == "own" and n.destination.kind == "local"
         symmetric = {b.name for b in op.buffers if b.kind == "symmetric"}
         reads = [o.source for o in ([n.a] if n.a else []) + list(n.operands)]
+        reads += [p.b.source for p in n.products] + ([n.fold.operand.source] if n.fold else [])
         v.read_here = sorted({s for s in reads if s in symmetric})

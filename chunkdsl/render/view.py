@@ -89,7 +89,7 @@ class LaunchView:
     def values(self) -> str:
         """What the tile function hands to the store function: accumulators or the sum."""
         n = self.launch
-        return "".join(f"{p.accumulator}, " for p in n.products) + ("total, " if n.sums else "")
+        return "".join(f"{p.accumulator}, " for p in n.products) + ("total, " if n.sums or n.fold else "")
 
     @property
     def half_values(self) -> str:
@@ -155,8 +155,11 @@ class LaunchView:
         for name in ("limit", "rank", "rows", "shard", "stride"):
             yield Argument(name, name, name, True)
         yield Argument("n", *[extent_text(n.cols, self.op.nested)] * 2, True)
-        if n.products:
+        if n.products or n.fold:
             yield Argument("depth", *[extent_text(n.depth, self.op.nested)] * 2, True)
+        if n.over and n.over.kept == "shards":
+            yield Argument("span", "span", "span", True)
+            yield Argument("span_stride", "span_stride", "span_stride", True)
         yield from self._operands()
         if n.chunk_flags:
             flags = self.flags[n.chunk_flags]
@@ -171,12 +174,19 @@ class LaunchView:
     def _operands(self):
         n = self.launch
         for b in ([n.a] if n.a else []) + [p.b for p in n.products]:
-            kind = "a" if b.role == "a" else "bt" if b.transposed else "b"
+            kind = b.role if b.role in ("a", "at") else "bt" if b.transposed else "b"
             text = f'self.matrix("{kind}", {self._tensor(b)}, constants, tma, {self._logical_cols(b)})'
             yield Argument(b.name, text, text)
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
             if b.layout == "padded":
-                yield Argument(f"{b.name}_cap", "W * stride_cap", "0", True)
+                cap = "W * span_stride_cap" if n.over else "W * stride_cap"
+                yield Argument(f"{b.name}_cap", cap, "0", True)
+        if n.fold:
+            o = n.fold.operand
+            yield Argument(o.name, self._tensor(o), self._tensor(o))
+            yield Argument(f"{o.name}_pitch", f"pitch_of({self._tensor(o)})", f"pitch_of({self._tensor(o)})", True)
+            if o.layout == "padded":
+                yield Argument(f"{o.name}_cap", "W * span_stride_cap", "0", True)
         for o in n.operands:
             yield Argument(o.name, self._tensor(o), self._tensor(o))
             if o.source in self.pitched and o.role in ("full", "column"):
@@ -292,7 +302,15 @@ class LaunchView:
             text = f"at_{operand.source}" if buffer.kind == "symmetric" else f"self._{operand.source}"
         return f"{text}[{operand.pick}]" if operand.pick is not None else text
 
+    def line(self, operand) -> str:
+        """Elements from one row of an operand to the next."""
+        return f"({operand.name}_pitch * {16 // {'f32': 4}.get(operand.dtype, 2)})"
+
     def _logical_cols(self, operand) -> str:
+        if operand.role == "at":
+            return "shard_rows(rows, W, rank)" if self.launch.space == "own" else "rows"
+        if self.launch.over:
+            return "n"
         return "depth" if operand.role == "a" or operand.transposed else "n"
 
     def _group_cap(self, groups: str) -> str:

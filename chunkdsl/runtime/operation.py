@@ -309,7 +309,7 @@ class Operation(Arguments):
         if not tma:
             return tensor
         bm, bn, bk = constants["BM"], constants["BN"], constants["BK"]
-        block = {"a": [bm, bk], "bt": [bn, bk], "b": [bk, bn]}[kind]
+        block = {"a": [bm, bk], "at": [bk, bm], "bt": [bn, bk], "b": [bk, bn]}[kind]
         rows = tensor.numel() // tensor.shape[-1]
         return TensorDescriptor(tensor, [rows, columns], [tensor.shape[-1], 1], block)
 

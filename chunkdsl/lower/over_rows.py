@@ -1,0 +1,74 @@
+"""Products and sums over rows: `a.T @ b`, and the sum of a matrix's rows. What weight and bias gradients are made of.
+
+Every tile runs over all rows, so it can begin only when the last of them is here. Its operands are therefore what an
+earlier launch of the op has left on this rank: a gathered value that no tile has waited for yet is copied out first,
+by a launch whose tiles do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chunkdsl.ir.graph import Value
+from chunkdsl.lower.choices import rows_tiling
+from chunkdsl.lower.transports import Transports
+from chunkdsl.plan.routes import Walk
+from chunkdsl.plan.schedule import Destination, Extent, Fold, Instruction, Operand, OverRows, Product
+
+FOLD = replace(rows_tiling(), bn=64, bk=64)  # few columns a tile, so that a bias spreads over the multiprocessors
+
+
+class OverRowsLaunches(Transports):
+    def _row_product(self, value: Value, products: list[Value], name: str, destination: Destination) -> None:
+        """The launch of a statement whose product has a transposed left operand."""
+        product = products[0]
+        if len(products) > 1:
+            what = "a product over rows beside another product in one statement"
+            self._refuse(what, "bind one of them to a name first", products[1].span)
+        left, right = product.args[0].args[0], product.args[1]
+        if right.kind in ("transpose", "pick") or left.kind == "pick":
+            self._refuse("a product over rows whose right operand is transposed or picked from a stack of matrices",
+                         "pass the matrix itself", right.span)  # fmt: skip
+        a, b = self._kept(left, f"{name}_left"), self._kept(right, f"{name}_right")
+        over = self._over(left, a, b)
+        operands: dict[Value, Operand] = {}
+        steps: list[Instruction] = []
+        made = {product: "acc"}
+        result = self._epilogue(value, made, operands, steps)
+        self._launch(
+            name, value, "own" if self._sharded_rows(value) else "whole", Walk.UP, None, None,
+            self._tiling(products, value), replace(a, name=f"{a.source}_a", role="at"),
+            (Product("acc", replace(b, name=f"{b.source}_b", role="b")),),
+            Extent(over.rows, over.kept == "own"), None, operands, steps, result, destination, None, (), None,
+        )  # fmt: skip
+        self.launches[-1] = replace(self.launches[-1], over=over)
+
+    def _row_sum(self, value: Value, name: str, destination: Destination) -> None:
+        """The launch of a value of kind `sum_rows`: [m, n] -> [n]."""
+        source = value.args[0]
+        operand = replace(self._kept(source, f"{name}_rows"), role="fold")
+        over = self._over(source, operand, operand)
+        self._launch(
+            name, value, "whole", Walk.UP, None, None, FOLD, None, (), Extent(over.rows, over.kept == "own"), None,
+            {}, [], "total", destination, None, (), None,
+        )  # fmt: skip
+        fold = Fold("total", replace(operand, name=f"{operand.source}_fold"))
+        self.launches[-1] = replace(self.launches[-1], over=over, fold=fold)
+
+    def _over(self, rows_of: Value, *operands: Operand) -> OverRows:
+        kept = "shards" if any(o.layout == "padded" for o in operands) else "whole"
+        return OverRows(self._rows(rows_of), "own" if self._sharded_rows(rows_of) else kept)
+
+    def _kept(self, value: Value, name: str) -> Operand:
+        """An operand that lies on this rank when the launch begins."""
+        if value.kind == "all_gather":
+            self._gather(value, f"{name}_{self.names.get(value.args[0], 'x')}")
+            operand = self.gathers[value][0]
+            if not any(n.chunk_flags == operand.arrived and n.space == "all" for n in self.launches):
+                copy = self._fresh(f"{name}_whole")
+                self._tiles(value, copy, self._local(value, copy, False))
+                return Operand(copy, "a", self._dtype(value), copy, "plain")
+            return replace(operand, arrived=None)
+        source, layout = self._place(value, name)
+        self._aligned(value, value.span)
+        return Operand(source, "a", self._dtype(value), source, layout)
