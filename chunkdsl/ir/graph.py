@@ -33,6 +33,8 @@ class Value:
     add sub mul div  (a, b)
     neg gelu relu silu tanh   (t,)
     swiglu       (a, b)        silu(a) * b
+    gelu_grad relu_grad silu_grad tanh_grad  (t,)   the derivative of the function at t
+    sum_rows     (t,)          [m, n] -> [n]
     cast         (t,)          (dtype is the type's)
     rms_norm     (t, g)        eps; t / sqrt(mean of a row's squares + eps) * g
     """
@@ -60,11 +62,13 @@ class Param:
 
 @record(eq=False)
 class Statement:
-    """`target = value`; the value is evaluated in f32 and rounded once, to `value.type.dtype`."""
+    """`target = value`; the value is evaluated in f32 and rounded once, to `value.type.dtype`. `text`: of a statement
+    that was derived and stands nowhere in the source."""
 
     target: str
     value: Value
     span: Span
+    text: str = ""
 
 
 @record(eq=False)
@@ -77,6 +81,18 @@ class Op:
     updates: tuple[tuple[str, Value], ...] = ()  # what `inout` parameters hold after the call
 
 
+@record
+class Gradient:
+    """An op and its backward pass. `forward`: the op that also returns what is saved (the op itself where nothing is).
+    `wanted`: where each parameter of `backward` comes from: ("gradient" of a result, "input" or "output" of `forward`,
+    index)."""
+
+    op: str
+    forward: str
+    backward: str
+    wanted: tuple[tuple[str, int], ...]
+
+
 @record(eq=False)
 class Program:
     source: Source
@@ -87,3 +103,4 @@ class Program:
     ops: tuple[Op, ...]
     plans: dict[str, Routing] = field(default_factory=dict)  # routes that a policy may name
     imported: tuple[str, ...] = ()  # texts of the plan files that the source brings in
+    gradients: tuple[Gradient, ...] = ()

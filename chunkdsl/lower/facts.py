@@ -13,7 +13,9 @@ from chunkdsl.ir.types import DimRef, Shard, Share, SymSize, evaluate
 from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
 
-POINTWISE = frozenset("add sub mul div neg gelu relu silu tanh swiglu cast const".split())
+POINTWISE = frozenset(
+    "add sub mul div neg gelu relu silu tanh swiglu cast const gelu_grad relu_grad silu_grad tanh_grad".split()
+)
 REDUCTIONS = ("reduce_scatter", "all_reduce")
 
 

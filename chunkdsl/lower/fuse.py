@@ -30,7 +30,8 @@ from chunkdsl.plan.schedule import (
 RESERVED = frozenset(
     "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own "
     "shard_height shard_begin tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave "
-    "halves erf_gelu sigmoid silu tanh open_call agree_call stage_shard close_call cdiv round_up shard_rows wide "
+    "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope open_call agree_call "
+    "stage_shard close_call cdiv round_up shard_rows wide "
     "narrow pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
     "follow_sums".split()
 )
@@ -205,6 +206,7 @@ class OpBuilder(OverRowsLaunches):
         statement = next((s for s in self.op.statements if s.target == self.target), None)
         span = statement.value.span if statement else value.span
         text = f"{self.target} = {' '.join(self.program.source.slice(span).split())}"
+        text = statement.text if statement and statement.text else text
         return text if len(text) <= 100 else f"{text[:97]}..."
 
     def statement_span(self, value: Value):

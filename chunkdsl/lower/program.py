@@ -8,7 +8,7 @@ from __future__ import annotations
 from chunkdsl.check import names as rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Report
-from chunkdsl.ir.graph import Op, Program
+from chunkdsl.ir.graph import Gradient, Op, Program
 from chunkdsl.ir.types import Mesh
 from chunkdsl.lower.expressions import File
 from chunkdsl.lower.names import Names, collect_names
@@ -51,9 +51,11 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
             plans[item.name.text] = declare_use_plan(item, source, names, mesh, imported, report)
     items = [i for i in file.items if isinstance(i, nodes.Op) and names.kinds[i.name.text] == ("op", i.name.span)]
     ops: list[Op] = []
+    gradients: list[Gradient] = []
     if mesh is not None:
         known = File(source, report, names, mesh, dims, tensors.declared, policies)
         ops = [op for item in items if (op := lower_op(item, known)) is not None]
+        gradients += _derive(file, ops, known)
     elif items:
         _need_mesh(items[0], names, report)
         return None
@@ -63,7 +65,22 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
         return None
     declared = {name: t.type for name, t in tensors.declared.items()}
     return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops),
-                   {name: routing for name, routing in plans.items() if routing is not None}, tuple(imported))
+                   {name: routing for name, routing in plans.items() if routing is not None}, tuple(imported), tuple(gradients))
+
+
+def _derive(file: nodes.File, ops: list[Op], known: File) -> list[Gradient]:
+    """The gradients of a file; the ops that they consist of are added to `ops`."""
+    items = [i for i in file.items if isinstance(i, nodes.Gradient)]
+    if not items:
+        return []
+    from chunkdsl.lower.gradients import lower_gradient  # few specs need it
+
+    found = []
+    for item in items:
+        if (made := lower_gradient(item, {op.name: op for op in ops}, known)) is not None:
+            found.append(made[0])
+            ops += made[1]
+    return found
 
 
 def _need_mesh(op: nodes.Op, names: Names, report: Report) -> None:
@@ -76,5 +93,3 @@ def _refuse_later(item: nodes.Item, report: Report) -> None:
     match item:
         case nodes.Kernel():
             report.add(not_built_yet("`kernel`", item.name.span, "write the product with `@`"))
-        case nodes.Gradient():
-            report.add(not_built_yet("`gradient`", item.op.span, "write the backward pass as an op of its own"))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chunkdsl.ir.graph import Gradient
 from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
@@ -361,6 +362,7 @@ class Schedule:
     mesh: Mesh
     ranges: tuple[DimRange, ...]
     ops: tuple[OpSchedule, ...]
+    gradients: tuple[Gradient, ...] = ()
 
     @property
     def world(self) -> int | tuple[int, ...]:

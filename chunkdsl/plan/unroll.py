@@ -149,5 +149,5 @@ def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[B
         rows *= 1 if b.groups == "whole" else world
         yield Buffer(b.name, b.kind, b.dtype, max(1, rows), max(1, nominal_size(b.cols, bounds, world)), b.slots)
     for r in op.results:
-        rows, cols = (max(1, evaluate(e.size, bounds)) for e in r.shape)
-        yield Buffer(r.name, "output", r.dtype, rows, cols, calls)
+        *rows, cols = (max(1, evaluate(e.size, bounds)) for e in r.shape)  # a vector is a matrix of one row
+        yield Buffer(r.name, "output", r.dtype, rows[0] if rows else 1, cols, calls)

@@ -12,6 +12,8 @@ FILES = (
     "device.py",
     "words.py",
     "machine.py",
+    "live.py",
+    "gradients.py",
     "dispatch.py",
     "arguments.py",
     "sums.py",

@@ -145,6 +145,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> Si
         stage_block=(stage_tiling(op).piece_rows, stage_tiling(op).piece_cols),
         matrices=matrices(op),
         path=schedule.path,
+        gradient=gradient_of(op, schedule),
         memory=memory_entries(op, TORCH),
         plain_names=plain_names(views),
     )
@@ -159,6 +160,14 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> Si
         kernels=kernels,
         text=text.strip("\n"),
     )
+
+
+def gradient_of(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
+    """The op that runs in this one's place where a gradient is wanted, and what the backward pass of this one takes."""
+    forward = next((g.forward for g in schedule.gradients if g.op == op.name), "")
+    backward = next(((g.backward, g.wanted) for g in schedule.gradients if g.forward == op.name), ())
+    wanted = str(backward).replace("'", '"') if backward else ""
+    return SimpleNamespace(forward=forward, wanted=wanted)
 
 
 def stage_tiling(op: OpSchedule):

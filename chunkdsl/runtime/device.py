@@ -217,6 +217,29 @@ def tanh(x):
     return tl.where(s < 0.01, near, 2.0 * sigmoid(2.0 * x) - 1.0)
 
 
+@triton.jit
+def gelu_grad(x):
+    density = tl.exp(-0.5 * x * x) * 0.3989422804014327
+    return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476)) + x * density
+
+
+@triton.jit
+def relu_grad(x):
+    return tl.where(x > 0.0, 1.0, 0.0)
+
+
+@triton.jit
+def silu_grad(x):
+    s = sigmoid(x)
+    return s * (1.0 + x * (1.0 - s))
+
+
+@triton.jit
+def tanh_grad(x):
+    t = tanh(x)
+    return 1.0 - t * t
+
+
 @triton.jit(do_not_specialize=["active"])
 def open_call(state, word, active, HOST_WORD: tl.constexpr):
     """Advance the epoch; copy engines signal with the pinned host word."""

@@ -8,32 +8,12 @@ graph holds one node for a call, and torch neither looks into it nor computes it
 from __future__ import annotations
 
 import itertools
-import weakref
-from typing import ClassVar
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-
-class Live:
-    """Operations by number. A graph holds the number: it keeps no instance alive, and says so when it is gone."""
-
-    COUNT: ClassVar = itertools.count(1)
-    OPERATIONS: ClassVar = weakref.WeakValueDictionary()
-
-    @classmethod
-    def add(cls, operation):
-        number = next(cls.COUNT)
-        cls.OPERATIONS[number] = operation
-        return number
-
-    @classmethod
-    def find(cls, number):
-        """RuntimeError if the instance has been collected."""
-        operation = cls.OPERATIONS.get(number)
-        if operation is None:
-            raise RuntimeError("the instance that this graph was made with is gone; keep it as long as the graph")
-        return operation
+from chunkdsl.runtime.gradients import Saved
+from chunkdsl.runtime.live import Live
 
 
 def register_operators(name, operations):
@@ -107,7 +87,11 @@ def define(cls, library, packet):
         library.impl(cls.NAME, cast_to_declared(cls, key.lower()), f"Autocast{key}")
     torch.library.register_fake(f"{library.ns}::{cls.NAME}", fake, lib=library)
     torch.library.register_fake(f"{library.ns}::{cls.NAME}_into", lambda *args: None, lib=library)
-    if not cls.INOUT:  # an operator that changes its inputs has no place for an error of its own
+    if cls.BACKWARD:
+        saved = Saved(cls)
+        name = f"{library.ns}::{cls.NAME}"
+        torch.library.register_autograd(name, saved.run, setup_context=saved.keep, lib=library)
+    elif not cls.INOUT:  # an operator that changes its inputs has no place for an error of its own
         torch.library.register_autograd(f"{library.ns}::{cls.NAME}", backward, lib=library)
     register_flop_formula(packet)(flops)
 

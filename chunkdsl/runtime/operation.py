@@ -16,7 +16,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.arguments import Arguments, cdiv, shard_rows
 from chunkdsl.runtime.device import agree_call, close_call, open_call, stage_shard
-from chunkdsl.runtime.dispatch import Live
+from chunkdsl.runtime.gradients import FallbackGradient
+from chunkdsl.runtime.live import Live
 
 
 def round_up(a, b):
@@ -56,6 +57,12 @@ def narrow(tensor, dtype):
     return tensor if tensor.dtype == torch.float64 else tensor.to(dtype)
 
 
+def gelu_slope(x):
+    """The derivative of the erf form of gelu."""
+    density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density
+
+
 def pitch_of(tensor):
     """Row pitch in units of 16 bytes. Rows are contiguous: the wrapper made them so."""
     return tensor.shape[-1] * tensor.element_size() // 16
@@ -66,6 +73,7 @@ class Operation(Arguments):
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
     MATRICES, GATHERED, STAGE_BLOCK, INOUT = (), {}, (32, 256), ()
+    FORWARD, BACKWARD = "", ()
     SLOTS, CLOSING, PAD, GATE, FALLBACK = 1, False, 1, ("", 0), "nccl"
     HOST_WORD, LANES, OVER, TABLES = False, (), (), {}
     closed_because = ""
@@ -120,6 +128,8 @@ class Operation(Arguments):
         self.count(tensors, given)
         sizes = [given.get(name) for name in self.RANGES]
         if out is None:
+            if self.FORWARD and self.differentiated(tensors):
+                return self.first(self.partner(self.FORWARD).operator(*tensors, self.partner(self.FORWARD).number, *sizes))
             return self.operator(*tensors, self.number, *sizes)
         self.operator_into(*tensors, *self.outs(out), self.number, *sizes)
         return out
@@ -156,11 +166,28 @@ class Operation(Arguments):
 
     def fallback(self, *tensors, **given):
         """The process group's collectives and the library's GEMM."""
+        if self.FORWARD and self.differentiated(tensors):
+            return self.first(FallbackGradient.apply(self.partner(self.FORWARD), given, *tensors))
+        return self.first(self.plain_call(tensors, given))
+
+    def plain_call(self, tensors, given):
+        """The results of the fallback, all of them, as a sequence."""
         if self.closed_because:
             raise RuntimeError(f"{self.NAME}: {self.closed_because}")
         tensors, dims = self.bind(tensors, given, strict=False)
-        values = self.plain(dims, *tensors)
-        return values[0] if len(values) == 1 else tuple(values)
+        return self.plain(dims, *tensors)
+
+    def differentiated(self, tensors):
+        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+    def partner(self, name):
+        """Another op of the same instance."""
+        return getattr(self.module, name)
+
+    def first(self, values):
+        """The results of this op, of which the op that runs for the backward pass returns more."""
+        values = values if isinstance(values, (tuple, list)) else (values,)
+        return values[0] if len(self.RESULTS) == 1 else tuple(values[: len(self.RESULTS)])
 
     def unfused(self, dims):
         """Why this call does not run fused, or None. Depends on global sizes and the vote alone."""

@@ -8,7 +8,9 @@ import torch
 
 from chunkdsl.ir.graph import Op, Value
 
-LINEAR = frozenset("param const all_gather reduce_scatter all_reduce matmul transpose pick add sub neg mul div".split())
+LINEAR = frozenset(
+    "param const all_gather reduce_scatter all_reduce matmul transpose pick add sub neg mul div sum_rows".split()
+)
 
 
 def evaluate(op: Op, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -80,6 +82,19 @@ def _apply(v: Value, args: list[torch.Tensor]) -> torch.Tensor:
         case "rms_norm":
             square = args[0].square().mean(-1, keepdim=True)
             return args[0] * torch.rsqrt(square + float(v.attrs["eps"])) * args[1]
+        case "gelu_grad" | "relu_grad" | "silu_grad" | "tanh_grad":
+            return _slope(v.kind.removesuffix("_grad"), args[0])
+        case "sum_rows":
+            return args[0].sum(0)
         case "swiglu":
             return torch.nn.functional.silu(args[0]) * args[1]
     raise ValueError(f"no reference for {v.kind}")
+
+
+def _slope(function: str, x: torch.Tensor) -> torch.Tensor:
+    """The derivative by torch's own rule, so that ours is compared with another one."""
+    f = {"gelu": torch.nn.functional.gelu, "relu": torch.relu, "silu": torch.nn.functional.silu, "tanh": torch.tanh}
+    with torch.enable_grad():
+        at = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(f[function](at).sum(), at)
+    return slope

@@ -44,7 +44,8 @@ class Sizes:
     def __init__(self, schedule: Schedule, world: int) -> None:
         used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
         used = {(size, sharded) for size, sharded in used if isinstance(size, int) and size > 3}
-        rows = {whole(n.rows) for op in schedule.ops for n in op.launches if isinstance(whole(n.rows), int)}
+        rows = {whole(n.rows) for op in schedule.ops for n in op.launches}
+        rows = {size for size in rows if isinstance(size, int) and size > 3}
         self.rows = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
         others = enumerate(sorted(u for u in used if u[0] not in rows))
         self.sizes = {u: (UNIT + TILE * i) * (world if u[1] else 1) for i, u in others}

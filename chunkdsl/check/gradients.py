@@ -1,0 +1,83 @@
+"""Rules about `gradient` items."""
+
+from __future__ import annotations
+
+from chunkdsl.check.registry import Finding, rule
+from chunkdsl.diagnostics import Label
+from chunkdsl.source import Span
+
+
+@rule("CD281", "gradient-not-derived")
+def gradient_not_derived(what: str, span: Span, labels: tuple[Label, ...], instead: str) -> Finding:
+    """A gradient is derived for products of matrices, collectives along rows, pointwise functions and vectors that
+    are added or multiplied to every row.
+
+    What else an op holds has no rule here, and a gradient that leaves something out would be wrong without a word.
+
+    Fails:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor x : bf16[M @ tp, 64]
+        tensor w : bf16[2, 64 @ tp, 64]
+        op f(x, w) -> y { y = all_gather(x) @ w[0].T }
+        gradient f -> dx, dw
+
+    Mended:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor x : bf16[M @ tp, 64]
+        tensor w : bf16[64 @ tp, 64]
+        op f(x, w) -> y { y = all_gather(x) @ w.T }
+        gradient f -> dx, dw
+    """
+    return Finding(f"the gradient of {what} is not derived", span, "no gradient through this", labels, help=instead)
+
+
+@rule("CD282", "wrong-number-of-gradients")
+def wrong_number_of_gradients(op: str, params: tuple[str, ...], found: int, span: Span, label: Label) -> Finding:
+    """A `gradient` names one result for each parameter of its op, in their order.
+
+    Fails:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor x : bf16[M @ tp, 64]
+        tensor w : bf16[64 @ tp, 64]
+        op f(x, w) -> y { y = all_gather(x) @ w.T }
+        gradient f -> dx
+
+    Mended:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor x : bf16[M @ tp, 64]
+        tensor w : bf16[64 @ tp, 64]
+        op f(x, w) -> y { y = all_gather(x) @ w.T }
+        gradient f -> dx, dw
+    """
+    message = f"`{op}` has {len(params)} parameter{'s' * (len(params) != 1)}, its gradient {found}"
+    names = ", ".join(f"d{p}" for p in params)
+    return Finding(message, span, f"{found} here", (label,), help=f"one for each parameter: {names}")
+
+
+@rule("CD283", "saved-value-not-needed")
+def saved_value_not_needed(name: str, span: Span, needed: tuple[str, ...]) -> Finding:
+    """What `saves` names is kept from the forward to the backward pass: parameters and statements that the backward
+    pass reads. Anything else would take memory for nothing. What is not saved is computed, or gathered, again.
+
+    Fails:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor x : bf16[M @ tp, 64]
+        tensor w : bf16[64 @ tp, 64]
+        op f(x, w) -> y { y = all_gather(x) @ w.T }
+        gradient f -> dx, dw saves y
+
+    Mended:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor x : bf16[M @ tp, 64]
+        tensor w : bf16[64 @ tp, 64]
+        op f(x, w) -> y { y = all_gather(x) @ w.T }
+        gradient f -> dx, dw saves x
+    """
+    what = f"it reads {', '.join(needed)}" if needed else "it reads nothing"
+    return Finding(f"the backward pass does not read `{name}`", span, "saved for nothing", help=what)
