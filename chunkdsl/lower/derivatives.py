@@ -102,7 +102,12 @@ class Derivatives:
     def total(self, value: Value) -> Value:
         """The sum of what a value's uses have given; a statement where it is read more than once."""
         parts = self.cotangents[value]
-        if len(parts) > 1:
+        if len(parts) > 1 and all(p.kind == "sum_rows" for p in parts):  # one sum over the rows of all
+            rows = parts[0].args[0]
+            for p in parts[1:]:
+                rows = self.pointwise("add", rows, p.args[0], value.span)
+            parts = [Value("sum_rows", (self.bind(rows, "d"),), parts[0].type, self.span)]
+        elif len(parts) > 1:
             parts = [self.bind(p, "part") if self.heavy(p) else p for p in parts]
         total = parts[0]
         for p in parts[1:]:
@@ -266,10 +271,10 @@ def _text(v: Value, names: dict[Value, str], top: bool = False) -> str:
         return str(v.attrs["name"])
     if v.kind == "const":
         return str(v.attrs["number"])
+    if v.kind not in (*_INFIX, "transpose", "neg"):
+        return f"{v.kind}({', '.join(names.get(a) or _text(a, names, True) for a in v.args)})"
     args = [_text(a, names) for a in v.args]
     if v.kind in _INFIX:
         text = f"{args[0]} {_INFIX[v.kind]} {args[1]}"
         return text if top else f"({text})"
-    if v.kind == "transpose":
-        return f"{args[0]}.T"
-    return f"-{args[0]}" if v.kind == "neg" else f"{v.kind}({', '.join(args)})"
+    return f"{args[0]}.T" if v.kind == "transpose" else f"-{args[0]}"

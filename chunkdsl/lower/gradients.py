@@ -40,6 +40,10 @@ def lower_gradient(item: nodes.Gradient, ops: dict[str, Op], file: File) -> tupl
         label = Label(op.span, "its parameters: " + ", ".join(params))
         file.report.add(rules.wrong_number_of_gradients(op.name, params, len(item.results), span, label))
         return None
+    if len(file.mesh.axes) > 1:
+        why = "write the backward pass as an op of its own"
+        file.report.add(not_built_yet("a gradient on a mesh of two axes", item.op.span, why))
+        return None
     if item.policy is not None:
         file.report.add(not_built_yet("a policy on a gradient", item.policy.span, "leave it out: all is `auto`"))
         return None
@@ -61,7 +65,7 @@ class _Backward(Derivatives):
         if name.text in self.named:
             return True
         self.file.report.add(
-            name_rules.unknown_name(name.text, name.span, "a parameter or a statement of the op", None, None)
+            name_rules.unknown_name(name.text, name.span, "a parameter or a statement of the op", (), "")
         )
         raise NotDerived
 
@@ -103,9 +107,8 @@ class _Backward(Derivatives):
             if kind == "statement" else ("gradient", i)
             for n, (kind, i) in self.sources.items()
         )  # fmt: skip
-        backward = Op(
-            _free(f"{self.op.name}_backward", self.ops), tuple(self.params), results, tuple(self.statements), self.item.span
-        )
+        name = _free(f"{self.op.name}_backward", self.ops)
+        backward = Op(name, tuple(self.params), results, tuple(self.statements), self.item.span)
         return Gradient(self.op.name, forward.name, backward.name, wanted), (*new, backward)
 
     def source(self, value: Value) -> Value | None:

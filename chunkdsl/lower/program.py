@@ -64,8 +64,9 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
     if mesh is not None and len(mesh.axes) > 2:
         return None
     declared = {name: t.type for name, t in tensors.declared.items()}
-    return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops),
-                   {name: routing for name, routing in plans.items() if routing is not None}, tuple(imported), tuple(gradients))
+    routings = {name: routing for name, routing in plans.items() if routing is not None}
+    return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops), routings,
+                   tuple(imported), tuple(gradients))
 
 
 def _derive(file: nodes.File, ops: list[Op], known: File) -> list[Gradient]:

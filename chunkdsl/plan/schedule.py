@@ -79,8 +79,9 @@ class Flags:
 
 @record
 class Operand:
-    """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts (a stage of
-    partial sums); at (a, contracted over its rows) and fold (added up over its rows) of launches over rows. layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
+    """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts (a stage
+    of partial sums); at (contracted over its rows) and fold (added up over its rows) of launches over rows.
+    layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
     own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension."""
 
     name: str

@@ -14,11 +14,11 @@ class Saved:
         self.count = len(cls.PARAMETERS)
         self.backward_op, self.wanted = cls.BACKWARD
 
-    def keep(self, context, inputs, output):
+    def keep(self, ctx, inputs, output):
         outputs = output if isinstance(output, tuple) else (output,)
         places = {"input": inputs, "output": outputs}
-        context.save_for_backward(*(places[kind][i] for kind, i in self.wanted if kind != "gradient"))
-        context.number, context.sizes = inputs[self.count], inputs[self.count + 1 :]
+        ctx.save_for_backward(*(places[kind][i] for kind, i in self.wanted if kind != "gradient"))
+        ctx.number, ctx.sizes = inputs[self.count], inputs[self.count + 1 :]
 
     def run(self, context, *gradients):
         operation = Live.find(context.number).partner(self.backward_op)

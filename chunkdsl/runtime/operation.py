@@ -129,7 +129,8 @@ class Operation(Arguments):
         sizes = [given.get(name) for name in self.RANGES]
         if out is None:
             if self.FORWARD and self.differentiated(tensors):
-                return self.first(self.partner(self.FORWARD).operator(*tensors, self.partner(self.FORWARD).number, *sizes))
+                forward = self.partner(self.FORWARD)
+                return self.first(forward.operator(*tensors, forward.number, *sizes))
             return self.operator(*tensors, self.number, *sizes)
         self.operator_into(*tensors, *self.outs(out), self.number, *sizes)
         return out
