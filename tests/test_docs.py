@@ -340,7 +340,17 @@ NOT_BUILT = {
     "a plan as": [COLLECTIVE["two_shot"] % "route = r" + PAIRS],
     "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
     "`kernel`": [HEAD + 'kernel g(A) -> C = "a.py" : k {\n    A = a : [m, k]\n    C = c : [m, k]\n    grid = m\n}\n'],
-    "`gradient`": [op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n"],
+    "a `gradient`": [
+        op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv with { buffers = 1 }\n",
+        HEAD.replace("mesh ", "mesh dp[2], ") + PARTS + OP % ("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n",
+    ],
+    "the gradient of": [
+        HEAD + "tensor x : bf16[M @ tp, K]\ntensor z : bf16[2, N, K]\n"
+        "op f(x, z) -> y { y = all_gather(x) @ z[0].T }\ngradient f -> dx, dz\n",
+        HEAD + "tensor x : bf16[M @ tp, K]\ntensor z : bf16[M @ tp, 1]\nop f(x, z) -> y { y = x * z }\n"
+        "gradient f -> dx, dz\n",
+    ],
+    "`.T` on": [op("t, u, v", "v.T @ v + v.T @ v")],
     "`route = hierarchical": [
         f"{TWO_AXES}op f(p) -> y {{ y = all_reduce(p, over = (node, gpu)) "
         "with { route = hierarchical(ring, ring) } }\n"
@@ -351,12 +361,13 @@ NOT_BUILT = {
     "`min max": [f"{HEAD}dim Z = {f}({', '.join('M8'[: n])})\n" for f, n in FUNCTIONS.items() if f != "cdiv"],
     "gathering or": [op("h, v", "all_gather(h) @ v"), op("h, u", "reduce_scatter(h @ u.T, N)")],
     "results and": [f"{HEAD}tensor z : bf16[K]\nop f(z) -> y {{ y = z * 2 }}\n"],
-    "a gathered or": [HEAD + PARTS + "tensor z : bf16[K @ tp, N]\nop f(v, z) -> y { y = v.T @ all_gather(z) }\n",
+    "a gathered or": [HEAD + "tensor q : bf16[N, K]\ntensor z : bf16[K @ tp, N]\n"
+                      "op f(q, z) -> y { y = q @ all_gather(z) }\n",
                       op("x, v", "all_gather(x) @ (v * 2)")],
     "more than two": [op("x, v", "x @ v + x @ v + x @ v"), op("x, v", "x @ v + (x * 2) @ v")],
     "two reductions": [op("p", "all_reduce(p) + all_reduce(p * 2)")],
     "a reduction beside": [op("p, x", "all_reduce(p) + all_gather(x)")],
-    "`.T` and": [op("t, u", "all_reduce(t.T @ u.T)"), op("v", "v.T * 2")],
+    "`.T` anywhere": [op("t, u", "all_reduce(t.T @ u.T)"), op("v", "v.T * 2")],
     "co-located transfers": [
         HEAD + PARTS + "tensor z : bf16[K, N] sum tp\nop f(x, z) -> y {\n"
         "    y = reduce_scatter((all_gather(x) with { place = co_located }) @ z, M)\n"

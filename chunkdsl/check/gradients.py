@@ -7,7 +7,7 @@ from chunkdsl.diagnostics import Label
 from chunkdsl.source import Span
 
 
-@rule("CD281", "gradient-not-derived")
+@rule("CD286", "gradient-not-derived")
 def gradient_not_derived(what: str, span: Span, labels: tuple[Label, ...], instead: str) -> Finding:
     """A gradient is derived for products of matrices, collectives along rows, pointwise functions and vectors that
     are added or multiplied to every row.
@@ -33,7 +33,7 @@ def gradient_not_derived(what: str, span: Span, labels: tuple[Label, ...], inste
     return Finding(f"the gradient of {what} is not derived", span, "no gradient through this", labels, help=instead)
 
 
-@rule("CD282", "wrong-number-of-gradients")
+@rule("CD287", "wrong-number-of-gradients")
 def wrong_number_of_gradients(op: str, params: tuple[str, ...], found: int, span: Span, label: Label) -> Finding:
     """A `gradient` names one result for each parameter of its op, in their order.
 
@@ -58,7 +58,7 @@ def wrong_number_of_gradients(op: str, params: tuple[str, ...], found: int, span
     return Finding(message, span, f"{found} here", (label,), help=f"one for each parameter: {names}")
 
 
-@rule("CD283", "saved-value-not-needed")
+@rule("CD288", "saved-value-not-needed")
 def saved_value_not_needed(name: str, span: Span, needed: tuple[str, ...]) -> Finding:
     """What `saves` names is kept from the forward to the backward pass: parameters and statements that the backward
     pass reads. Anything else would take memory for nothing. What is not saved is computed, or gathered, again.

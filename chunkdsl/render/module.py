@@ -149,8 +149,8 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> Si
         memory=memory_entries(op, TORCH),
         plain_names=plain_names(views),
     )
-    macros = env.get_template("_operation.py.jinja").make_module(context)
-    text = env.get_template("operation.py.jinja").render(**context, macros=macros)
+    macros, plain = (env.get_template(f"_{name}.py.jinja").make_module(context) for name in ("operation", "plain"))
+    text = env.get_template("operation.py.jinja").render(**context, macros=macros, plain=plain)
     return SimpleNamespace(
         name=op.name,
         class_name=context["class_name"],

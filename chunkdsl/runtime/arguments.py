@@ -83,3 +83,19 @@ class Arguments:
         for axis in axes:
             n = shard_rows(n, self.here[axis], self.here[f"{axis}.rank"])
         return n
+
+    def differentiated(self, tensors):
+        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+    def partner(self, name):
+        """Another op of the same instance."""
+        return getattr(self.module, name)
+
+    def first(self, values):
+        """The results of this op, of which the op that runs for the backward pass returns more."""
+        values = values if isinstance(values, (tuple, list)) else (values,)
+        return values[0] if len(self.RESULTS) == 1 else tuple(values[: len(self.RESULTS)])
+
+    def _aligned(self, tensor):
+        tensor = tensor.contiguous()
+        return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()

@@ -147,7 +147,7 @@ class Operation(Arguments):
         results = self.results(dims, out)
         self.run(True, 1, dims, *tensors, *results)
         self.machine.end_call()
-        return results[0] if len(results) == 1 else tuple(results)
+        return self.first(results)
 
     def exact(self, *tensors, **given):
         """The same bits without fusion: whole collective, then the same local kernels in the same order."""
@@ -157,7 +157,7 @@ class Operation(Arguments):
             raise RuntimeError(f"{self.NAME}.exact needs the kernels: {self.why_not}")
         results = self.results(dims, None)
         self._run_exact(dims, tensors, results)
-        return results[0] if len(results) == 1 else tuple(results)
+        return self.first(results)
 
     def _run_exact(self, dims, tensors, results):
         """Ordered with the fused calls: they share local memory."""
@@ -177,18 +177,6 @@ class Operation(Arguments):
             raise RuntimeError(f"{self.NAME}: {self.closed_because}")
         tensors, dims = self.bind(tensors, given, strict=False)
         return self.plain(dims, *tensors)
-
-    def differentiated(self, tensors):
-        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-
-    def partner(self, name):
-        """Another op of the same instance."""
-        return getattr(self.module, name)
-
-    def first(self, values):
-        """The results of this op, of which the op that runs for the backward pass returns more."""
-        values = values if isinstance(values, (tuple, list)) else (values,)
-        return values[0] if len(self.RESULTS) == 1 else tuple(values[: len(self.RESULTS)])
 
     def unfused(self, dims):
         """Why this call does not run fused, or None. Depends on global sizes and the vote alone."""
@@ -213,7 +201,7 @@ class Operation(Arguments):
             values = list(self.plain(dims, *tensors))
             for i, o in enumerate(out or ()):
                 values[i] = o.copy_(values[i])
-        return values[0] if len(values) == 1 else tuple(values)
+        return self.first(values)
 
     # ---- sizes
 
@@ -243,10 +231,6 @@ class Operation(Arguments):
                 raise ValueError(f"{self.NAME}: {name} is {tensor.dtype}, declared as {dtype}")
             ready.append(self._aligned(tensor))
         return ready, dims
-
-    def _aligned(self, tensor):
-        tensor = tensor.contiguous()
-        return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
     def _alignment(self, bounds):
         """Why some rank's matrix has rows that are not a multiple of 16 bytes, or None. The same on every rank."""

@@ -121,8 +121,8 @@ def test_a_statement_reads_like_one_of_the_language():
         ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient g -> dx, dw", "CD240"),
         ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw saves z", "CD240"),
         ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw with { buffers = 1 }", "CD290"),
-        ("op f(x) -> y { y = all_gather(x) }\ngradient f -> dx", "CD281"),
-        ("op f(x, w, b) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw, db", "CD281"),
+        ("op f(x) -> y { y = all_gather(x) }\ngradient f -> dx", "CD286"),
+        ("op f(x, w, b) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw, db", "CD286"),
     ],
 )
 def test_what_has_no_gradient_is_refused_at_its_place(text, code):
