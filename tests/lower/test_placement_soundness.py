@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunkdsl.diagnostics import Report, Severity
+from chunkdsl.ir.graph import axes_of
 from chunkdsl.ir.types import Partial, Replicate, Shard, evaluate, shard_size
 from chunkdsl.lower import collectives
 from chunkdsl.lower import placements as table
@@ -67,8 +68,10 @@ class Ranks:
         self.coordinates = list(itertools.product(*(range(s) for s in sizes)))
         self.random = np.random.default_rng(seed)
 
-    def group(self, coordinate, axis):
-        return [(*coordinate[:axis], r, *coordinate[axis + 1 :]) for r in range(self.sizes[axis])]
+    def group(self, coordinate, axes):
+        """Ranks that differ from one on these axes alone, the first axis outermost."""
+        ranges = [range(s) if i in axes else (coordinate[i],) for i, s in enumerate(self.sizes)]
+        return list(itertools.product(*ranges))
 
     def cut(self, array, dim, size, rank):
         rows = shard_size(array.shape[dim], size)
@@ -157,10 +160,10 @@ def run_ranks(value, inputs, ranks, memo):
             (t,) = args
             made = {}
             for c in ranks.coordinates:
-                parts = [t[g] for g in ranks.group(c, at["axis"])]
+                parts = [t[g] for g in ranks.group(c, axes_of(value))]
                 made[c] = np.concatenate(parts, at["dim"]) if kind == "all_gather" else sum(parts)
-                if kind == "reduce_scatter":
-                    made[c] = ranks.cut(made[c], at["dim"], ranks.sizes[at["axis"]], c[at["axis"]])
+                for axis in axes_of(value) if kind == "reduce_scatter" else ():
+                    made[c] = ranks.cut(made[c], at["dim"], ranks.sizes[axis], c[axis])
             memo[id(value)] = made
         else:
             local = {"const": lambda: np.float64(at["number"]), "pick": lambda a: a[at["index"]]}.get(kind)
@@ -227,6 +230,9 @@ def table_text(axes, shapes=SHAPES, every=1):
     for axis in "ab"[:axes]:
         unary += [f"{c}({{}}, over = {axis})" for c in ("all_gather", "all_reduce")]
         unary += [f"reduce_scatter({{}}, {d}, over = {axis})" for d in "MN"]
+    if axes == 2:
+        unary += [f"{c}({{}}, over = (a, b))" for c in ("all_gather", "all_reduce")]
+        unary += [f"reduce_scatter({{}}, {d}, over = (a, b))" for d in "MN"]
     exprs = binary[::every] + [u.format(f"t{i}") for u in unary for i in range(len(types))]
     exprs += [f"p{i}[1]" for i in range(len(packed))]
     for n, e in enumerate(exprs):
@@ -237,7 +243,7 @@ def table_text(axes, shapes=SHAPES, every=1):
 
 
 ONE_AXIS = table_text(1)
-TWO_AXES = table_text(2, [("M", "N"), ("N", "M"), ("N",)], every=7)
+TWO_AXES = table_text(2, [("M", "N"), ("N", "M"), ("N",)], every=16)
 SMALL = table_text(1, [("M", "N"), ("N", "M"), ("N",), ("M", "1")], every=3)
 
 
@@ -249,11 +255,31 @@ def test_accepted_operations_are_sound(world):
     assert [ONE_AXIS[1][name] for name, op in ops.items() if not is_sound(op, ranks)] == []
 
 
-def test_accepted_operations_are_sound_on_two_axes():
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 3)])
+def test_accepted_operations_are_sound_on_two_axes(sizes):
     ops, _, _ = lower_ops(TWO_AXES[0])
-    ranks = Ranks((2, 3))
+    ranks = Ranks(sizes)
     assert len(ops) > 300
     assert [TWO_AXES[1][name] for name, op in ops.items() if not is_sound(op, ranks)] == []
+
+
+def test_collectives_over_both_axes_are_tried_and_one_that_takes_the_wrong_order_is_caught(monkeypatch):
+    text = TWO_AXES[0].split("op o0(")[0]
+    types = [line.split()[1] for line in text.splitlines() if line.startswith("tensor t")]
+    both = [f"all_gather({t}, over = (a, b))" for t in types]
+    both += [f"reduce_scatter({t}, M, over = (a, b))" for t in types]
+    spec = text + "".join(f"op o{i}({e.split('(')[1].split(',')[0]}) -> y {{ y = {e} }}\n" for i, e in enumerate(both))
+    ops, _, _ = lower_ops(spec)
+    flat = [v for op in ops.values() if len(axes_of(v := op.statements[0].value)) == 2]
+    assert {v.kind for v in flat} == {"all_gather", "reduce_scatter"}
+    assert all(is_sound(op, Ranks((2, 3))) for op in ops.values())
+    monkeypatch.setattr(Ranks, "group", swapped(Ranks.group))
+    assert not all(is_sound(op, Ranks((2, 3))) for op in ops.values())
+
+
+def swapped(group):
+    """The ranks of both axes taken inner axis outermost."""
+    return lambda ranks, c, axes: sorted(group(ranks, c, axes), key=lambda at: at[::-1])
 
 
 def constant(result, *pattern):

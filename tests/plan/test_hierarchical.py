@@ -1,0 +1,112 @@
+"""Routes of two tiers keep their contracts, cross the outer axis once for each node, and broken ones are refused."""
+
+import itertools
+import time
+from dataclasses import replace
+
+import pytest
+
+from chunkdsl.plan.hierarchical import TIERS, hierarchical
+from chunkdsl.plan.steps import Piece
+from chunkdsl.plan.trace import trace
+
+SIZES = [(1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (4, 2)]
+CONTRACTS = ("all_gather", "reduce_scatter", "all_reduce")
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+@pytest.mark.parametrize("tiers", itertools.product(TIERS, TIERS), ids="-".join)
+def test_every_route_keeps_its_contract(contract, tiers):
+    for sizes in SIZES:
+        made = hierarchical(contract, sizes, *tiers)
+        assert made.axes == sizes and made.world == sizes[0] * sizes[1]
+        assert [b.message for b in trace(made).breaches] == []
+
+
+def crossings(route):
+    """(shard, node it comes to) of every transfer between nodes."""
+    gpus = route.axes[1]
+    steps = [(rank // gpus, s.peer // gpus, s.source.shard) for rank, mine in enumerate(route.steps) for s in mine]
+    return [(shard, to) for of, to, shard in steps if of != to]
+
+
+@pytest.mark.parametrize("tiers", itertools.product(TIERS, TIERS), ids="-".join)
+def test_a_shard_crosses_the_outer_axis_once_for_each_other_node(tiers):
+    nodes, gpus = 3, 4
+    found = crossings(hierarchical("all_gather", (nodes, gpus), *tiers))
+    assert sorted(found) == [(s, n) for s in range(nodes * gpus) for n in range(nodes) if n != s // gpus]
+    sums = crossings(hierarchical("reduce_scatter", (nodes, gpus), *tiers))
+    assert len(sums) == len(found)  # its mirror: each node sends one sum of every shard of the others
+
+
+@pytest.mark.parametrize("tiers", itertools.product(TIERS, TIERS), ids="-".join)
+def test_between_nodes_peers_have_the_same_inner_index(tiers):
+    for contract in CONTRACTS:
+        route = hierarchical(contract, (3, 2), *tiers)
+        for rank, mine in enumerate(route.steps):
+            assert all(s.peer % 2 == rank % 2 or s.peer // 2 == rank // 2 for s in mine)
+
+
+def test_a_gather_forwards_a_shard_before_the_next_one_comes():
+    made = trace(hierarchical("all_gather", (4, 2), "ring", "direct"))
+    level = {(f.reader, f.target): f.level for f in made.order}
+    forwarded = [f for f in made.flows[0] if f.reader == 1 and f.target == 6]  # what came from node 3 first
+    assert [f.level for f in forwarded] == [level[0, 6] + 1]
+    assert forwarded[0].level < level[0, 2]  # the last shard comes later
+
+
+def test_sixty_four_ranks_are_proven_in_seconds():
+    began = time.perf_counter()
+    assert trace(hierarchical("all_gather", (8, 8), "swizzle", "direct")).breaches == ()
+    assert time.perf_counter() - began < 5
+
+
+def mutate(route, change):
+    """The route with one step changed, for every step that `change` changes."""
+    for rank, mine in enumerate(route.steps):
+        for i, step in enumerate(mine):
+            for new in change(rank, step, route):
+                steps = (*mine[:i], *new, *mine[i + 1 :])
+                yield replace(route, steps=(*route.steps[:rank], steps, *route.steps[rank + 1 :]))
+
+
+def left_out(rank, step, route):
+    yield ()
+
+
+def wrong_peer(rank, step, route):
+    other = (step.peer + 1) % route.world
+    if other != rank:
+        yield (replace(step, peer=other),)
+
+
+def wrong_place(rank, step, route):
+    yield (replace(step, target=Piece((step.target.shard + 1) % route.world)),)
+
+
+def twice(rank, step, route):
+    yield (step, replace(step, when=(*step.when, 1)))
+
+
+BROKEN = [("all_gather", change) for change in (left_out, wrong_peer, wrong_place, twice)]
+BROKEN += [(contract, change) for contract in CONTRACTS[1:] for change in (left_out, wrong_place)]
+
+
+@pytest.mark.parametrize(("contract", "change"), BROKEN, ids=lambda x: getattr(x, "__name__", x))
+def test_a_route_with_one_wrong_step_breaks_its_contract(contract, change):
+    """Sums may take other ways and still be whole, so of them not every wrong peer is a breach."""
+    broken = list(mutate(hierarchical(contract, (2, 2), "swizzle", "direct"), change))
+    assert len(broken) >= 4
+    assert all(trace(b).breaches for b in broken)
+
+
+def test_a_route_with_its_axes_swapped_breaks_nothing_but_the_tiers():
+    """Which rank is on which node is not in the contract: the crossings tell."""
+    swapped = replace(hierarchical("all_gather", (2, 4), "swizzle", "direct"), axes=(4, 2))
+    assert trace(swapped).breaches == ()
+    assert len(crossings(swapped)) != len(crossings(hierarchical("all_gather", (4, 2), "swizzle", "direct")))
+
+
+def test_a_tier_that_nobody_knows_is_a_mistake_of_the_caller():
+    with pytest.raises(ValueError, match="a tier is one of direct, swizzle, ring"):
+        hierarchical("all_gather", (2, 2), "ring", "sling")

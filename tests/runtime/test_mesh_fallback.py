@@ -1,0 +1,84 @@
+"""The fallback of a module on a mesh of two axes: four processes, gloo, a DeviceMesh, ragged nested shards."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from chunkdsl.pipeline import check_source
+from chunkdsl.render.module import render_module
+from chunkdsl.source import Source
+
+SPEC = """mesh dp[2], tp[2]
+dim M = 0..64
+dim H = 16
+dim F = 32
+tensor x  : bf16[M @ (dp, tp), H]
+tensor w  : bf16[F @ tp, H]
+tensor v  : bf16[H, F @ tp]
+tensor wf : bf16[F @ (dp, tp), H]
+tensor vf : bf16[H, F @ (dp, tp)]
+op local(x, w, v) -> y {
+    y = reduce_scatter(gelu(all_gather(x, over = tp) @ w.T) @ v.T, M, over = tp)
+}
+op flat(x, wf, vf) -> y { y = reduce_scatter(relu(all_gather(x, over = (dp, tp)) @ wf.T) @ vf.T, M, over = (dp, tp)) }
+op total(x, wf, vf) -> y { y = all_reduce(all_gather(x, over = (dp, tp)) @ wf.T @ vf.T, over = (dp, tp)) }
+"""
+RANK = """
+import sys, warnings
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+warnings.simplefilter("ignore")
+folder, rank = sys.argv[1], int(sys.argv[2])
+torch.set_num_threads(1)
+sys.path.insert(0, folder)
+import two_axes
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+try:
+    two_axes.TwoAxes(device="cpu", mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "dp")))
+except ValueError as error:
+    assert "runs on a mesh of dims ('dp', 'tp'), outer first" in str(error), error
+else:
+    raise SystemExit("a mesh with swapped dims was taken")
+m = two_axes.TwoAxes(mesh=mesh, device="cpu", M=64)
+g = torch.Generator().manual_seed(0)
+draw = lambda *shape: torch.randn(shape, generator=g, dtype=torch.float64) * 0.3
+w, v = draw(32, 16), draw(16, 32)
+at, tp = rank // 2, rank % 2
+part = lambda t, dim, n, i: (list(t.chunk(n, dim)) + [t.narrow(dim, 0, 0)] * n)[i]
+mine = lambda t, dim: part(part(t, dim, 2, at), dim, 2, tp)
+for rows in (9, 12, 3, 0):
+    x = draw(rows, 16)
+    y = m.local.fallback(mine(x, 0), part(w, 0, 2, tp), part(v, 1, 2, tp), M=rows)
+    wanted = torch.nn.functional.gelu(x @ w.T) @ v.T
+    assert torch.allclose(y, mine(wanted, 0), atol=1e-9), (rank, rows, "local", y.shape)
+    y = m.flat.fallback(mine(x, 0), mine(w, 0), mine(v, 1), M=rows)
+    assert torch.allclose(y, mine(torch.relu(x @ w.T) @ v.T, 0), atol=1e-9), (rank, rows, "flat", y.shape)
+    y = m.total.fallback(mine(x, 0), mine(w, 0), mine(v, 1), M=rows)
+    assert torch.allclose(y, x @ w.T @ v.T, atol=1e-9), (rank, rows, "total", y.shape)
+x = draw(12, 16).bfloat16()
+y = m.local(mine(x, 0), part(w, 0, 2, tp).bfloat16(), part(v, 1, 2, tp).bfloat16())
+assert y.dtype is torch.bfloat16 and y.shape == (3, 16)
+m.close()
+dist.destroy_process_group()
+print("rank", rank, "is right")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    checked = check_source(Source("two_axes.chunk", SPEC))
+    assert not checked.report.failed, checked.report.diagnostics
+    (tmp_path / "two_axes.py").write_text(render_module(checked.schedule, ((2, 2),)), encoding="utf-8")
+    return tmp_path
+
+
+def test_four_processes_agree_with_whole_tensors(folder):
+    command = [sys.executable, "-c", textwrap.dedent(RANK), str(folder)]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ranks = [subprocess.Popen([*command, str(r)], **pipes) for r in range(4)]
+    said = [p.communicate(timeout=240) for p in ranks]
+    for rank, (out, err) in enumerate(said):
+        assert out.strip() == f"rank {rank} is right", err[-2000:]
