@@ -12,11 +12,13 @@ from chunkdsl.check import imports, routes
 from chunkdsl.check import names as rules
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.meshes import World, ranks_of, world_text
+from chunkdsl.ir.policy import ChunkRows
 from chunkdsl.ir.types import Mesh
 from chunkdsl.lower.names import Names
 from chunkdsl.lower.policy_values import BUILT
 from chunkdsl.lower.tensors import find_axis
 from chunkdsl.plan.importers import LARGEST_FILE, PlanFileError, import_plan
+from chunkdsl.plan.importers.fault import misfit
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.steps import Route
 from chunkdsl.plan.trace import CONTRACTS
@@ -54,11 +56,17 @@ def declare_use_plan(
     except PlanFileError as error:
         report.add(imports.explain_error(file, error, item.path.span))
         return None
+    first = next((s for steps in route.steps for s in steps), None)
+    if first is not None and isinstance(first.chunk, ChunkRows) and names.kind_of(first.chunk.dim) != "dim":
+        along = misfit(f"its steps have chunks along {first.chunk.dim}, and the spec has no such dim")
+        report.add(imports.explain_error(file, along, item.path.span))
+        return None
     routing = Routing(
         item.name.text, item.contract.text, tuple(mesh.axes[i].name for i in axes),
         source.line_of(item.span.start), _only(route, item, source),
         why_not=f"it comes from {item.path.value}, for {route.world} ranks",
         fetches=any(s.action == "fetch" for steps in route.steps for s in steps),
+        via=first.via if first else None, chunk=first.chunk if first else None,
     )  # fmt: skip
     breaches = routing.breaches(prod(sizes))
     for breach in breaches:

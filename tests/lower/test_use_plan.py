@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chunkdsl.ir.policy import ChunkRows
 from chunkdsl.pipeline import check_source
 from chunkdsl.plan.importers import LARGEST_FILE
 from chunkdsl.source import Source
@@ -83,12 +84,25 @@ def test_what_is_no_file(tmp_path):
     ('"peer": 0', '"peer": 1', "CD272", "r.json:3"),
     ('[{"do": "send", "source": [1], "peer": 0, "when": [0]}]', "[]", "CD323", "r.json"),
     ('"source": [0]', '"source": [1]', "CD321", "r.json:2"),
+    ('"peer": 0', '"peer": 0, "via": "tma"', "CD023", "r.json:3:2: a plan whose steps travel in different ways"),
 ])  # fmt: skip
 def test_a_wrong_file_is_shown_at_its_place(tmp_path, old, new, code, says):
     text = ROUTE.replace(old, new, 1)
     assert text != ROUTE
     found = only(check(tmp_path, 'use plan "r.json" as r : all_gather over tp', {"r.json": text}, "mesh tp[2]"))
     assert found[0] == code and says in found[1] and found[2] == '"r.json"'
+
+
+def test_how_steps_travel_is_taken_from_the_file(tmp_path):
+    use = 'dim M = 64\nuse plan "r.json" as r : all_gather over tp'
+    for chunk, name in (('{"rows": 8, "along": "M"}', "M"), ('{"rows": 8, "along": "Q"}', "Q")):
+        text = ROUTE.replace('"when"', f'"via": "tma", "chunk": {chunk}, "when"')
+        checked = check(tmp_path, use, {"r.json": text}, "mesh tp[2]")
+        if name == "M":
+            routing = checked.program.plans["r"]
+            assert (routing.via, routing.chunk) == ("tma", ChunkRows(8, "M"))
+        else:
+            assert only(checked)[0] == "CD025" and "chunks along Q" in only(checked)[1]
 
 
 def test_the_line_of_the_file_is_shown_with_carets(tmp_path):
