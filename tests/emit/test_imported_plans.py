@@ -21,7 +21,6 @@ def spec(head, file, contract, world):
 CASES = [
     (GATHER, "hierarchical_all_gather_2x2.xml", "all_gather", 4),
     (GATHER, "get_all_gather_3.json", "all_gather", 3),
-    (SCATTER, "ring_reduce_scatter_4.xml", "reduce_scatter", 4),
     (SCATTER, "two_block_reduce_scatter_2.json", "reduce_scatter", 2),
 ]
 
