@@ -70,6 +70,7 @@ def check_one(report: Report, worlds: Sequence[World] = ()) -> Report:
         try:
             checked = check_report(report)
             if worlds and not report.failed:
+                settle(checked)
                 prove(checked, (), worlds)
             apply_ignores(report)
         except Exception as error:
@@ -226,6 +227,8 @@ def read_one(path: str) -> Checked:
     checked = check_report(report)
     if not report.failed and not checked.schedule.ops:
         report.add(nothing_to_build())
+    if not report.failed:
+        settle(checked)
     return checked
 
 
@@ -264,6 +267,16 @@ def schedule(checked: Checked) -> None:
     from chunkdsl.lower.schedule import schedule_program
 
     checked.schedule = schedule_program(checked.program, checked.report)
+
+
+def settle(checked: Checked) -> None:
+    """What is left `auto`, from the cost model: the schedule again, with what is clearly faster than the rules say. It
+    adds no findings: only what schedules without any is chosen."""
+    from chunkdsl.cost.choose import choose
+    from chunkdsl.lower.schedule import schedule_program
+
+    if found := choose(checked.program, checked.schedule):
+        checked.schedule = schedule_program(checked.program, Report(checked.report.source), found)
 
 
 def prove(checked: Checked, worlds: Iterable[World], named: Collection[World] = ()) -> None:

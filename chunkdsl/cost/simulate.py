@@ -1,11 +1,13 @@
 """Plays one call of a plan out: when each task of each rank starts and ends. Deterministic; judges no plan.
 
 Tasks are served lane by lane in turn, always the first of a lane whose waits are known. That order follows from the
-plan alone, never from the times, so more bandwidth cannot reorder anything (servers.py says why that matters).
+plan alone, never from the times, so more bandwidth cannot reorder anything (servers.py says why that matters). A turn
+is a wave of programs or TURN bytes of a copy: whoever shares a link shares it fairly, however large chunks are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chunkdsl.cost.constants import Machine
@@ -13,6 +15,8 @@ from chunkdsl.cost.servers import Links, Programs
 from chunkdsl.cost.work import Cost, Work
 from chunkdsl.plan.plan import Plan, Task
 from chunkdsl.plan.schedule import OpSchedule
+
+TURN = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +61,24 @@ class _Run:
 
     def run(self) -> list[Span]:
         ahead = {key: 0 for key in self.lanes}
+        serving: dict[tuple[int, str], Iterator[Span | None]] = {}
         while ahead:
-            before = sum(ahead.values())
+            moved = False
             for key in list(ahead):
-                tasks, at = self.lanes[key], ahead[key]
-                if not self._known(self.plan.tasks[tasks[at]]):
+                i = self.lanes[key][ahead[key]]
+                if key not in serving:
+                    if not self._known(self.plan.tasks[i]):
+                        continue
+                    serving[key] = self._serve(key, i)
+                span, moved = next(serving[key]), True
+                if span is None:
                     continue
-                self._serve(key, tasks[at])
-                if at + 1 == len(tasks):
+                self._finish(i, span)
+                del serving[key]
+                ahead[key] += 1
+                if ahead[key] == len(self.lanes[key]):
                     del ahead[key]
-                    before = -1
-                else:
-                    ahead[key] = at + 1
-            if before == sum(ahead.values()) and ahead:
+            if not moved:
                 heads = [self.plan.tasks[self.lanes[key][at]] for key, at in ahead.items()]
                 raise Stuck(next((t for t in heads if any(self.missing[s] for s in t.waits)), heads[0]).name)
         return self.spans
@@ -87,50 +96,60 @@ class _Run:
             at = max(at, self.given.get(s, 0.0) + cost)
         return at
 
-    def _serve(self, key: tuple[int, str], i: int) -> None:
+    def _serve(self, key: tuple[int, str], i: int) -> Iterator[Span | None]:
+        """None as often as others get their turn in between, then the span."""
         task = self.plan.tasks[i]
         cost, ready = self.work.cost(task), self._ready(task)
         if self.serial[task.lane]:
-            span = self._stream(key, i, task, cost, max(ready, self.cpu.get(i, 0.0)))
-        else:
-            span = self._tiles(key, i, task, cost, ready)
+            return self._stream(key, i, task, cost, max(ready, self.cpu.get(i, 0.0)))
+        return self._tiles(key, i, task, cost, ready)
+
+    def _finish(self, i: int, span: Span) -> None:
         self.spans[i] = span
-        for s in task.signals:
+        for s in self.plan.tasks[i].signals:
             self.missing[s] -= 1
             self.given[s] = max(self.given.get(s, 0.0), span.end)
 
-    def _stream(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Span:
+    def _stream(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Iterator[Span | None]:
         forked = max([self.spans[t].end for t in task.after], default=0.0) if key[1] != "main" else 0.0
         free = max(self.free.get(key, 0.0), forked)
         start = max(free, ready)
         end = start + cost.head_us + cost.each_us
-        for source, destination, size in cost.routes:
-            end = max(end, self.links.carry(start + cost.head_us, source, destination, size, cost.gbs))
+        turns = -(-cost.bytes // TURN)
+        for turn in range(turns):
+            for source, destination, size in cost.routes:
+                offered = start + cost.head_us
+                end = max(end, self.links.carry(offered, source, destination, size / turns, cost.gbs))
+            if turn < turns - 1:
+                yield None
         end += cost.tail_us
         self.free[key] = end
-        return Span(i, free, start, end, cost.bytes)
+        yield Span(i, free, start, end, cost.bytes)
 
-    def _tiles(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Span:
+    def _tiles(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Iterator[Span | None]:
         if key not in self.programs:
             self.programs[key] = Programs(self.work.programs(key[1]))
         begun = max([self.spans[t].end for t in task.after], default=0.0) + self.machine.kernels.first_tile_us
         ready = max(ready, begun)
         idle, first, last, still = None, None, ready, 0
-        programs = self.programs[key]
-        for since, count in programs.take(cost.count):
-            since = max(since, begun)
-            start = max(since, ready)
-            end = start + cost.each_us
-            offered, limit = (start, end) if cost.early else (end, end + cost.tail_us)
-            for source, destination, size in cost.routes:
-                part = size * count / cost.count
-                limit = max(limit, self.links.carry(offered, source, destination, part, cost.gbs))
-            programs.give(limit, count)
-            still += count * (since < start)
-            idle = since if idle is None else idle
-            first = start if first is None else first
-            last = max(last, limit)
-        return Span(i, idle, first, last, cost.bytes, min(1.0, still / self.work.programs(key[1])))
+        programs, wave = self.programs[key], self.work.programs(key[1]) if cost.routes else cost.count
+        for done in range(0, cost.count, wave):
+            for since, count in programs.take(min(wave, cost.count - done)):
+                since = max(since, begun)
+                start = max(since, ready)
+                end = start + cost.each_us
+                offered, limit = (start, end) if cost.early else (end, end + cost.tail_us)
+                for source, destination, size in cost.routes:
+                    part = size * count / cost.count
+                    limit = max(limit, self.links.carry(offered, source, destination, part, cost.gbs))
+                programs.give(limit, count)
+                still += count * (since < start)
+                idle = since if idle is None else idle
+                first = start if first is None else first
+                last = max(last, limit)
+            if done + wave < cost.count:
+                yield None
+        yield Span(i, idle, first, last, cost.bytes, min(1.0, still / self.work.programs(key[1])))
 
     def _enqueued(self) -> dict[int, float]:
         """When the CPU has enqueued each kernel and copy, for calls outside a CUDA graph: in stream order, a copy

@@ -1,12 +1,16 @@
-"""What `auto` becomes, by fixed rules, and which transports are legal. No cost model: a rule is a line and a reason."""
+"""What `auto` becomes, by fixed rules, and which transports are legal. A rule is a line and a reason; what the cost
+model settled before (cost/choose.py) takes its place."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from chunkdsl.check.targets import copy_engine_buffers, rank_order_ring, transport_not_legal
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place, Policy
-from chunkdsl.plan.schedule import Choice, Tiling
+from chunkdsl.plan.schedule import Choice, Settled, Tiling
 
 GATHER_LEGAL = {
     # via: (places, routes, sides)
@@ -19,13 +23,17 @@ REDUCE_LEGAL = {
     "ldst": (("own_sms", "co_located"), ("direct", "swizzle", "ring"), ("push", "pull")),
 }
 MIB = 1 << 20
+NOTHING: Mapping = {}
 
 
 class Choices:
     """The settled policy of one collective. Records what `auto` became."""
 
-    def __init__(self, collective: Value, where: str, report: Report, record: list[Choice]) -> None:
+    def __init__(
+        self, collective: Value, where: str, report: Report, record: list[Choice], settled: Mapping = NOTHING
+    ) -> None:
         self.value, self.where, self.report, self.record = collective, where, report, record
+        self.settled: Mapping[tuple[Value, str], Settled] = settled
         self.policy: Policy = collective.policy
         self.ok = True
 
@@ -34,8 +42,10 @@ class Choices:
         given = getattr(self.policy, key)
         if given is not None:
             return given
-        self.record.append(Choice(self.where, key, shown or str(value), why))
-        return value
+        found = self.settled.get((self.value, key))
+        choice = Choice(self.where, key, shown or str(value), why)
+        self.record.append(choice if found is None else instead(choice, found))
+        return value if found is None or found.value is None else found.value
 
     def refuse(self, diagnostic) -> None:
         """Reports the first thing wrong with a policy: mending it often mends the others."""
@@ -124,6 +134,12 @@ class Choices:
     def _refuse_transport(self, kind: str, transport: str, why: str, key: str = "via") -> None:
         legal = "see the table of legal transports in the language reference"
         self.refuse(transport_not_legal(kind, transport, why, legal, self.span(key)))
+
+
+def instead(rule: Choice, found: Settled) -> Choice:
+    """The rule's choice with what the cost model found: another value, or the runner-up alone."""
+    choice = replace(rule, runner_up=found.runner_up, margin=found.margin)
+    return choice if not found.why else replace(choice, value=found.shown, why=found.why)
 
 
 def default_tile(dtype: str, accumulators: int) -> tuple[int, int, int]:

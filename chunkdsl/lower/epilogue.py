@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from chunkdsl.check.resources import accumulator_too_large, shared_memory_too_large
@@ -17,8 +18,8 @@ STAGES = 4  # of the software pipeline, as in the kernels of the design that wer
 
 
 class Epilogue(Facts):
-    def __init__(self, op: Op, program: Program, report: Report, kernels: set[str]) -> None:
-        super().__init__(op, program, report, kernels)
+    def __init__(self, op: Op, program: Program, report: Report, kernels: set[str], settled: Mapping) -> None:
+        super().__init__(op, program, report, kernels, settled)
         self.gathers: dict[Value, tuple] = {}
 
     def _walk(self, settled, scatter) -> Walk:

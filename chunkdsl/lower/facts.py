@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from chunkdsl.check.meshes import axes_mixed_in_one_op, sharded_behind_the_op
 from chunkdsl.check.targets import dtype_not_built, pattern_not_built
@@ -11,7 +12,7 @@ from chunkdsl.ir.graph import Op, Program, Value, axes_of
 from chunkdsl.ir.meshes import bindings, grid_of
 from chunkdsl.ir.types import DimRef, Shard, Share, SymSize, evaluate
 from chunkdsl.lower.gates import values_of
-from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
+from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch, Settled
 
 POINTWISE = frozenset(
     "add sub mul div neg gelu relu silu tanh swiglu cast const gelu_grad relu_grad silu_grad tanh_grad".split()
@@ -25,10 +26,13 @@ class Refused(Exception):
 
 class Facts:
     """One op under construction. `places` says where a value lies: (source, layout of its rows).
-    `kernels` are the names of all launches of the file so far."""
+    `kernels` are the names of all launches of the file so far, `settled` what the cost model found of `auto`s."""
 
-    def __init__(self, op: Op, program: Program, report: Report, kernels: set[str]) -> None:
+    def __init__(
+        self, op: Op, program: Program, report: Report, kernels: set[str], settled: Mapping[tuple, Settled]
+    ) -> None:
         self.op, self.program, self.report, self.kernels = op, program, report, kernels
+        self.settled = settled
         self.over = self._communicates_over()
         self.world = math.prod(program.mesh.axes[a].size for a in self.over)
         self.grid = grid_of(self.world, tuple(program.mesh.axes[a].size for a in self.over))

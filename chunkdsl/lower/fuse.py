@@ -39,7 +39,7 @@ RESERVED = frozenset(
 
 class OpBuilder(OverRowsLaunches):
     def build(self) -> OpSchedule | None:
-        gate = settle_gate(self.op, self.program, self.report, self.choices)
+        gate = settle_gate(self.op, self.program, self.report, self.choices, self.settled)
         try:
             for p in self.op.params:
                 self._dtype(p.value)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from chunkdsl.check.targets import pattern_not_built
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
 from chunkdsl.ir.policy import FuseFrom, Policy
-from chunkdsl.plan.schedule import Choice, Gate
+from chunkdsl.lower.choices import instead
+from chunkdsl.plan.schedule import Choice, Gate, Settled
 
 
-def settle_gate(op: Op, program: Program, report: Report, record: list[Choice]) -> Gate | None:
+def settle_gate(
+    op: Op, program: Program, report: Report, record: list[Choice], settled: Mapping[tuple, Settled]
+) -> Gate | None:
     """The strictest `fuse_from` and the one `fallback` of an op's statements. None (reported) where they disagree.
     Records what `auto` became."""
     policies = [v.policy for v in values_of(op) if v.policy.fuse_from or v.policy.fallback]
@@ -18,7 +23,10 @@ def settle_gate(op: Op, program: Program, report: Report, record: list[Choice]) 
     if len(fallbacks) > 1:
         return refuse("two fallbacks in one op", "give all statements the same", "fallback", policies, report, op)
     if not gates:
-        record.append(Choice(f"{op.name}: op", "fuse_from", "always", "no size is known to run faster unfused"))
+        rule = Choice(f"{op.name}: op", "fuse_from", "always", "no size is known to run faster unfused")
+        found = settled.get((op, "fuse_from"))
+        record.append(rule if found is None else instead(rule, found))
+        gates = [found.value] if found and found.value else []
     if not fallbacks:
         record.append(Choice(f"{op.name}: op", "fallback", "nccl", "the fastest that runs everywhere"))
     fallback = fallbacks[0] if fallbacks else "nccl"

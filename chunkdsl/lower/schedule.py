@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program
+from chunkdsl.lower.choices import NOTHING
 from chunkdsl.lower.exchange import ExchangeBuilder, find_exchange, refuse_outside
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.fuse import OpBuilder
-from chunkdsl.plan.schedule import OpSchedule, Schedule
+from chunkdsl.plan.schedule import OpSchedule, Schedule, Settled
 
 
-def schedule_program(program: Program, report: Report) -> Schedule:
-    """Schedule of every op that can be fused. What cannot is reported as CD5 or CD6 and missing from `ops`."""
+def schedule_program(program: Program, report: Report, settled: Mapping[tuple, Settled] = NOTHING) -> Schedule:
+    """Schedule of every op that can be fused. What cannot is reported as CD5 or CD6 and missing from `ops`.
+
+    `settled`: what the cost model found (cost.choose) for (collective or op, key of its policy); without it `auto`
+    becomes what the fixed rules say."""
     kernels: set[str] = set()
-    ops = tuple(s for op in program.ops if (s := schedule_op(op, program, report, kernels)))
+    ops = tuple(s for op in program.ops if (s := schedule_op(op, program, report, kernels, settled)))
     return Schedule(
         path=program.source.path,
         digest=hashlib.sha256("\0".join((program.source.text, *program.imported)).encode()).hexdigest(),
@@ -26,14 +31,16 @@ def schedule_program(program: Program, report: Report) -> Schedule:
     )
 
 
-def schedule_op(op: Op, program: Program, report: Report, kernels: set[str]) -> OpSchedule | None:
+def schedule_op(
+    op: Op, program: Program, report: Report, kernels: set[str], settled: Mapping[tuple, Settled] = NOTHING
+) -> OpSchedule | None:
     """`kernels`: names of launches that are taken; those of this op are added."""
     try:
         reduction = find_exchange(op, program)
         if reduction is not None:
-            return ExchangeBuilder(op, program, report, kernels).build(reduction)
+            return ExchangeBuilder(op, program, report, kernels, settled).build(reduction)
         if refuse_outside(op, program, report):
             return None
-        return OpBuilder(op, program, report, kernels).build()
+        return OpBuilder(op, program, report, kernels, settled).build()
     except Refused:
         return None

@@ -36,7 +36,7 @@ class Transports(Epilogue):
         name = f"{source}_gathered" if source.startswith(f"{self.op.name}_") else f"{self.op.name}_{source}_gathered"
         name = self._fresh(name, "", "_arrived", "_ready", "_pieces")
         dtype, cols, rows = self._dtype(value), self._cols(value), self._rows(value)
-        settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices)
+        settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices, self.settled)
         row_bytes = self._high(cols) * value.type.dtype.bytes
         routing = routing_of(value, self.program, settle)
         if not settle.ok:
@@ -96,7 +96,7 @@ class Transports(Epilogue):
         if (scatter and int(reduction.attrs["dim"]) != 0) or reduction.type.rank != 2:
             self._refuse("a reduction over columns or of a tensor that is not a matrix", "scatter rows", reduction.span)
         source = reduction.args[0]
-        settle = Choices(reduction, f"{self.op.name}: {reduction.kind}", self.report, self.choices)
+        settle = Choices(reduction, f"{self.op.name}: {reduction.kind}", self.report, self.choices, self.settled)
         algorithm = None
         if not scatter:
             algorithm = settle.pick("algorithm", "two_shot", "each byte travels twice, not W times")

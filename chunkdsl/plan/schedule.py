@@ -321,12 +321,27 @@ class Gate:
 
 @record
 class Choice:
-    """One value that `auto` became, and why."""
+    """One value that `auto` became, and why. `runner_up`: the next best that was tried, "" if none was; `margin`: how
+    much slower it is predicted to be, as a fraction (below 0: it is faster, but not clearly)."""
 
     where: str
     key: str
     value: str
     why: str
+    runner_up: str = ""
+    margin: float = 0.0
+
+
+@record
+class Settled:
+    """What the cost model found about one `auto`: its value, None for the rule's; how a person reads it; why it is not
+    the rule's, or ""; runner-up and margin as in Choice."""
+
+    value: object
+    shown: str
+    why: str
+    runner_up: str = ""
+    margin: float = 0.0
 
 
 @record

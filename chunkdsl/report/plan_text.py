@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from chunkdsl.plan.schedule import OpSchedule, Schedule
+from chunkdsl.plan.schedule import Choice, OpSchedule, Schedule
 from chunkdsl.plan.summary import Started, Summary, Transfer
 
 WIDTH = 120
@@ -72,9 +72,14 @@ def _policy(s: Summary) -> str:
 
 
 def _choices(op: OpSchedule) -> Iterator[str]:
-    rows = [(c.where.removeprefix(f"{op.name}: "), c.key, c.value, c.why) for c in op.choices]
+    rows = [(c.where.removeprefix(f"{op.name}: "), c.key, c.value, _runner_up(c), c.why) for c in op.choices]
     same = [("" if i and rows[i - 1][0] == r[0] else r[0], *r[1:]) for i, r in enumerate(rows)]
-    yield from _table(("for", "key", "value", "because"), same)
+    yield from _table(("for", "key", "value", "runner-up", "because"), same)
+
+
+def _runner_up(c: Choice) -> str:
+    """The next best value and how much slower it is predicted to be."""
+    return f"{c.runner_up} {100 * c.margin:+.1f} %" if c.runner_up else ""
 
 
 def _launches(s: Summary) -> Iterator[str]:
