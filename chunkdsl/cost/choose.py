@@ -1,7 +1,7 @@
 """What `auto` becomes, from the cost model: route, place, chunk and buffers of each collective, and the gate of the op.
 
 The fixed rules of lower/choices.py come first. Each value that they settled is held against others, one key after the
-other, by the predicted time of the largest call on the mesh's own size and on the GPU that goes with the mesh's link;
+other, by the predicted time of a large call on the mesh's own size and on the GPU that goes with the mesh's link:
 another value is taken only if it is clearly faster than the rule's. All of that follows from the spec alone, so every
 rank decides alike. What is legal is what `lower` schedules without a finding. Not chosen here: what changes bits (rings
 and orders of reductions, algorithm, wire), what moves bytes (via, side), tiles, and what a spec says itself.
@@ -26,7 +26,9 @@ from chunkdsl.plan.summary import expected_tasks
 from chunkdsl.plan.unroll import unroll
 
 CLEAR = 0.05  # a rule gives way to what is predicted to be this much faster; modules are predicted about as well
-LARGEST_TRIAL = 2_500  # tasks of a plan that is played out many times
+TRIAL = 600  # tasks of a plan that is played out many times: larger calls are tried with fewer rows
+LARGEST_TRIAL = 2_500  # and where that does not help, not at all
+FEWEST = 1024  # rows of such a call
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
 MIB = 1 << 20
 CHUNKS = (2, 4, 8, 16)  # MiB
@@ -52,10 +54,18 @@ class _Trials:
         self.op, self.program, self.made, self.by_rule = op, program, made, by_rule
         self.ranges = {r.name: r for r in made.ranges}
         self.dims = {name: _multiple(r, r.high) for name, r in self.ranges.items()}
+        while expected_tasks(by_rule, made.world, self.dims) > TRIAL and self.dims != (less := self._halved()):
+            self.dims = less
         self.gpu = default_gpu(made.link)
         self.machine: Machine = machine(self.gpu, made.link)
         self.found: Found = {}
         self.played: dict[frozenset, float | None] = {}
+
+    def _halved(self) -> dict[str, int]:
+        return {
+            name: n if n <= FEWEST else max(self.ranges[name].low, _multiple(self.ranges[name], max(FEWEST, n // 2)))
+            for name, n in self.dims.items()
+        }
 
     def settle(self) -> Found:
         if expected_tasks(self.by_rule, self.made.world, self.dims) > LARGEST_TRIAL:

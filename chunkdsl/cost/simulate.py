@@ -48,11 +48,18 @@ class _Run:
         self.spans: list[Span | None] = [None] * len(plan.tasks)
         self.given: dict[int, float] = {}  # signal -> when the last task that gives it ended
         self.missing = [0] * len(plan.signals)  # tasks that have yet to give it
+        self.heard: list[list[int]] = [[] for _ in plan.signals]  # tasks that wait for it
+        self.pending = [0] * len(plan.tasks)  # signals that a task still waits for
         self.lanes: dict[tuple[int, str], list[int]] = {}
         for i, task in enumerate(plan.tasks):
             self.lanes.setdefault((task.rank, task.lane), []).append(i)
             for s in task.signals:
                 self.missing[s] += 1
+        for i, task in enumerate(plan.tasks):
+            for s in task.waits:
+                if self.missing[s]:
+                    self.heard[s].append(i)
+                    self.pending[i] += 1
         self.serial = {lane.name: lane.serial for lane in plan.lanes}
         self.free: dict[tuple[int, str], float] = {}  # serial lanes
         self.programs: dict[tuple[int, str], Programs] = {}
@@ -67,7 +74,7 @@ class _Run:
             for key in list(ahead):
                 i = self.lanes[key][ahead[key]]
                 if key not in serving:
-                    if not self._known(self.plan.tasks[i]):
+                    if self.pending[i] or not all([self.spans[t] for t in self.plan.tasks[i].after]):
                         continue
                     serving[key] = self._serve(key, i)
                 span, moved = next(serving[key]), True
@@ -80,12 +87,9 @@ class _Run:
                     del ahead[key]
             if not moved:
                 heads = [self.plan.tasks[self.lanes[key][at]] for key, at in ahead.items()]
-                raise Stuck(next((t for t in heads if any(self.missing[s] for s in t.waits)), heads[0]).name)
+                waiting = [t for t in heads if any(self.missing[s] for s in t.waits)]
+                raise Stuck((waiting or heads)[0].name)
         return self.spans
-
-    def _known(self, task: Task) -> bool:
-        """Whether everything that a task waits for has been played out."""
-        return not any(self.missing[s] for s in task.waits) and all(self.spans[t] for t in task.after)
 
     def _ready(self, task: Task) -> float:
         at = max([self.spans[t].end for t in task.after], default=0.0)
@@ -109,6 +113,9 @@ class _Run:
         for s in self.plan.tasks[i].signals:
             self.missing[s] -= 1
             self.given[s] = max(self.given.get(s, 0.0), span.end)
+            if not self.missing[s]:
+                for waiting in self.heard[s]:
+                    self.pending[waiting] -= 1
 
     def _stream(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Iterator[Span | None]:
         forked = max([self.spans[t].end for t in task.after], default=0.0) if key[1] != "main" else 0.0
