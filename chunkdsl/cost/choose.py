@@ -17,6 +17,7 @@ from chunkdsl.cost.predict import ending
 from chunkdsl.cost.simulate import simulate
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
+from chunkdsl.ir.meshes import bindings, scope
 from chunkdsl.ir.policy import ChunkBytes, FuseFrom, Place
 from chunkdsl.ir.types import DimRange, DimRef
 from chunkdsl.lower.gates import values_of
@@ -29,6 +30,7 @@ CLEAR = 0.05  # a rule gives way to what is predicted to be this much faster; mo
 TRIAL = 600  # tasks of a plan that is played out many times: larger calls are tried with fewer rows
 LARGEST_TRIAL = 2_500  # and where that does not help, not at all
 FEWEST = 1024  # rows of such a call
+ROUTES = ("direct", "swizzle", "ring")  # others are plans, which say themselves who sends what
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
 MIB = 1 << 20
 CHUNKS = (2, 4, 8, 16)  # MiB
@@ -42,7 +44,7 @@ def choose(program: Program, made: Schedule) -> Found:
     found: Found = {}
     for op in program.ops:
         by_rule = next((o for o in made.ops if o.name == op.name), None)
-        if by_rule and made.world > 1:
+        if by_rule and scope(made.mesh, by_rule.over, made.world) > 1:
             found |= _Trials(op, program, made, by_rule).settle()
     return found
 
@@ -53,11 +55,15 @@ class _Trials:
     def __init__(self, op: Op, program: Program, made: Schedule, by_rule: OpSchedule) -> None:
         self.op, self.program, self.made, self.by_rule = op, program, made, by_rule
         self.ranges = {r.name: r for r in made.ranges}
+        self.world = scope(made.mesh, by_rule.over, made.world)
+        self.axes = bindings(made.mesh, made.world)  # of two axes the first subgroup, which has most to do
         self.dims = {name: _multiple(r, r.high) for name, r in self.ranges.items()}
-        while expected_tasks(by_rule, made.world, self.dims) > TRIAL and self.dims != (less := self._halved()):
+        while expected_tasks(by_rule, self.world, self.dims | self.axes) > TRIAL:
+            if self.dims == (less := self._halved()):
+                break
             self.dims = less
-        self.gpu = default_gpu(made.link)
-        self.machine: Machine = machine(self.gpu, made.link)
+        self.gpu = default_gpu(made.link_of(by_rule))
+        self.machine: Machine = machine(self.gpu, made.link_of(by_rule))
         self.found: Found = {}
         self.played: dict[frozenset, float | None] = {}
 
@@ -68,10 +74,10 @@ class _Trials:
         }
 
     def settle(self) -> Found:
-        if expected_tasks(self.by_rule, self.made.world, self.dims) > LARGEST_TRIAL:
+        if expected_tasks(self.by_rule, self.world, self.dims | self.axes) > LARGEST_TRIAL:
             return {}
         for v in values_of(self.op):
-            if v.kind in COLLECTIVES:
+            if v.kind in COLLECTIVES and v.policy.route in (None, *ROUTES):
                 self._transport(v)
                 if v.policy.chunk is None:
                     self._one(v, "chunk", [(ChunkBytes(n * MIB), f"{n} MiB") for n in CHUNKS], "4 MiB")
@@ -136,12 +142,12 @@ class _Trials:
         gains = {}
         for rows in reversed(sizes):
             dims = {**self.dims, dim.name: rows}
-            library = sum(stage.us for stage in baseline(made, self.made.world, dims, self.machine))
+            library = sum(stage.us for stage in baseline(made, self.world, dims | self.axes, self.machine))
             gains[rows] = library / self._play(made, dims) - 1
             if gains[rows] < 0:
                 break
         slower = min(gains)
-        at = f"on {self.made.world} x {self.gpu}"
+        at = f"on {self.world} x {self.gpu}"
         if gains[slower] >= 0:
             self.found[self.op, "fuse_from"] = Settled(None, "always", f"predicted faster at every size {at}", "", 0.0)
         elif slower == sizes[-1]:
@@ -160,7 +166,7 @@ class _Trials:
         key = frozenset({(k, s.value) for k, s in self.found.items() if s.value is not None} | set(values.items()))
         if key not in self.played:
             made = self._made(values)
-            fits = made is not None and expected_tasks(made, self.made.world, self.dims) <= LARGEST_TRIAL
+            fits = made is not None and expected_tasks(made, self.world, self.dims | self.axes) <= LARGEST_TRIAL
             self.played[key] = self._play(made, self.dims) if fits else None
         return self.played[key]
 
@@ -171,11 +177,11 @@ class _Trials:
         return None if report.failed else made
 
     def _play(self, made: OpSchedule, dims: Mapping[str, int]) -> float:
-        return ending(simulate(made, unroll(self.made, made, self.made.world, [dims]), self.machine))
+        return ending(simulate(made, unroll(self.made, made, self.world, [{**dims, **self.axes}]), self.machine))
 
     def _why(self, us: float, rule: float) -> str:
         sizes = ", ".join(f"{name} = {value}" for name, value in self.dims.items())
-        return f"predicted {rule / us - 1:.0%} faster than the rule on {self.made.world} x {self.gpu} for {sizes}"
+        return f"predicted {rule / us - 1:.0%} faster than the rule on {self.world} x {self.gpu} for {sizes}"
 
     def _via(self, v: Value) -> str:
         rules = (c.value for c in self.by_rule.choices if c.where == self._where(v) and c.key == "via")

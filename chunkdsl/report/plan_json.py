@@ -1,7 +1,7 @@
 """Plans for programs: one JSON array, an object for each op.
 
-Keys: op, plan (the form of plan/dump.py, for one call), choices (where, key, value, why), summary (the fields of
-plan/summary.py; pairs by name become objects). Sizes are bytes and elements.
+Keys: op, plan (the form of plan/dump.py, for one call), choices (where, key, value, why, runner_up, margin), summary
+(the fields of plan/summary.py; pairs by name become objects). Sizes are bytes and elements.
 """
 
 from __future__ import annotations

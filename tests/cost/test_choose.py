@@ -41,7 +41,7 @@ def checked_of(world=8, rows=4096, gather="fuse = required", scatter="fuse = req
 
 def total(schedule, rows):
     op = schedule.ops[0]
-    on = machine("h200", schedule.link)
+    on = machine("h200", "nvlink")
     return ending(simulate(op, unroll(schedule, op, schedule.world, [{"M": rows}]), on))
 
 
