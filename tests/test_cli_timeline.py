@@ -54,6 +54,19 @@ def test_what_does_not_fit_is_said(argv, code, said, capsys, tmp_path, monkeypat
     assert found[0] == code and said in found[1]
 
 
+def test_two_axes_are_taken_as_ranks_over_the_slower_link(tmp_path, capsys):
+    spec, path = tmp_path / "two.chunk", tmp_path / "t.json"
+    spec.write_text("""mesh node[2] over rdma, gpu[2] over nvlink
+dim M = 1..512
+tensor x : bf16[M @ (node, gpu), 256]
+tensor w : bf16[512, 256]
+op f(x, w) -> y { y = all_gather(x, over = (node, gpu)) @ w.T }
+""")
+    assert call(capsys, spec, "-o", path)[0] == 0
+    (facts,) = json.loads(path.read_text())["otherData"]["ops"]
+    assert (facts["world"], facts["link"], facts["dims"]) == (4, "rdma", {"M": 512})
+
+
 def test_a_file_that_is_not_ours_stays(tmp_path, capsys):
     path = tmp_path / "t.html"
     path.write_text("<p>mine</p>")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chunkdsl.cost.predict import Prediction
+from chunkdsl.ir.types import index_key
 
 KINDS = {"collective": "collectives", "product": "products", "pointwise": "pointwise kernels"}
 
@@ -15,7 +16,7 @@ def facts(p: Prediction) -> dict:
         "gpu": p.machine.gpu.name,
         "link": p.machine.link.name,
         "captured": p.machine.captured,
-        "dims": dict(p.plan.calls[0]),
+        "dims": run_time_dims(p),
         "tasks": len(p.plan.tasks),
         "total_us": round(p.total, 3),
         "compute_us": round(p.compute, 3),
@@ -29,6 +30,13 @@ def facts(p: Prediction) -> dict:
         "ranks_us": [round(us, 3) for us in rank_ends(p)],
         "baseline": [{"kind": s.kind, "what": s.what, "line": s.line, "us": round(s.us, 3)} for s in p.stages],
     }
+
+
+def run_time_dims(p: Prediction) -> dict[str, int]:
+    """The bindings of the call, without what a mesh of two axes adds to them."""
+    bound = dict(p.plan.calls[0])
+    axes = {name for name in bound if index_key(name) in bound}
+    return {name: value for name, value in bound.items() if name not in axes | {index_key(axis) for axis in axes}}
 
 
 def rank_ends(p: Prediction) -> list[float]:
@@ -73,7 +81,7 @@ def comparisons(p: Prediction) -> list[tuple[str, float, list[tuple[str, str, fl
 
 def assumptions(p: Prediction) -> str:
     """One sentence: what the prediction is for."""
-    sizes = ", ".join(f"{name} = {value:,}" for name, value in p.plan.calls[0])
+    sizes = ", ".join(f"{name} = {value:,}" for name, value in run_time_dims(p).items())
     how = "inside a CUDA graph" if p.machine.captured else "launched from Python"
     for_ = f" for {sizes}" if sizes else ""
     return f"{p.plan.world} x {p.machine.gpu.title} over {p.machine.link.name}{for_}, {how}"
