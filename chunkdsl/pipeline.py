@@ -177,7 +177,7 @@ def timeline(
     from chunkdsl.check.options import bind_dims, plan_too_large
     from chunkdsl.check.plans import line_span
     from chunkdsl.check.targets import world_size_not_served
-    from chunkdsl.check.timelines import no_such_gpu
+    from chunkdsl.check.timelines import exchange_not_predicted, no_such_gpu
     from chunkdsl.check.worlds import misfit
     from chunkdsl.cost.constants import default_gpu, gpu_names, machine
     from chunkdsl.cost.predict import predict
@@ -201,6 +201,8 @@ def timeline(
                 report.add(plan_too_large(op.name, tasks, LARGEST_DRAWING))
             if why := misfit(made, op, world):
                 report.add(world_size_not_served(op.name, [world], why, line_span(report.source, op.line)))
+            if op.exchange:
+                report.add(exchange_not_predicted(op.name, line_span(report.source, op.line)))
     if report.failed:
         return checked, []
     predictions = []

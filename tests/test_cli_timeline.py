@@ -44,6 +44,7 @@ def test_another_gpu_and_a_call_outside_a_graph_take_longer(tmp_path, capsys):
         ([SPEC, "-o", "t.png"], 2, "CD017[no-such-drawing]"),
         ([SPEC, "-o", "t"], 2, "end its name with .html, .svg or .json"),
         ([SPEC, "--dim", "Q=3"], 2, "CD008"),
+        (["specs/decode_all_reduce.chunk"], 2, "CD018[exchange-not-predicted]"),
         ([SPEC, "--world", 3], 1, "CD606"),
         (["specs/none.chunk"], 2, "CD002"),
         ([SPEC, "--world", 512], 2, "CD013"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chunkdsl.check.registry import Finding, rule
+from chunkdsl.source import Span
 
 
 @rule("CD016", "no-such-gpu")
@@ -19,6 +20,20 @@ def no_such_gpu(name: str, near: Sequence[str], known: Sequence[str]) -> Finding
     """
     hint = f"did you mean {' or '.join(near)}?" if near else f"it knows {', '.join(known)}"
     return Finding(f"the cost model does not know the GPU {name!r}", help=hint)
+
+
+@rule("CD018", "exchange-not-predicted")
+def exchange_not_predicted(op: str, span: Span | None) -> Finding:
+    """The cost model knows tiles, chunks and copies. A small all-reduce in one launch, whose words carry their own
+    validity, has none: its time is that of a few trips over the link, which tests/bench/RESULTS.md has as measured.
+
+    Fails:
+        chunkdsl timeline specs/decode_all_reduce.chunk
+
+    Mended:
+        chunkdsl timeline specs/gemm_ar.chunk
+    """
+    return Finding(f"the cost model does not predict exchanges such as {op}", span, help="draw an op with tiles")
 
 
 @rule("CD017", "no-such-drawing")

@@ -44,7 +44,7 @@ def choose(program: Program, made: Schedule) -> Found:
     found: Found = {}
     for op in program.ops:
         by_rule = next((o for o in made.ops if o.name == op.name), None)
-        if by_rule and scope(made.mesh, by_rule.over, made.world) > 1:
+        if by_rule and by_rule.exchange is None and scope(made.mesh, by_rule.over, made.world) > 1:
             found |= _Trials(op, program, made, by_rule).settle()
     return found
 

@@ -77,7 +77,7 @@ def refuse_outside(op: Op, program: Program, report: Report) -> bool:
 
 class ExchangeBuilder(Epilogue):
     def build(self, reduction: Value) -> OpSchedule | None:
-        gate = settle_gate(self.op, self.program, self.report, self.choices)
+        gate = settle_gate(self.op, self.program, self.report, self.choices, self.settled)
         try:
             for p in self.op.params:
                 self._dtype(p.value)
