@@ -131,6 +131,9 @@ class RecordingMachine:
     def copy(self, destination, source, nbytes, lane, label=""):
         self.log.append(("copy", str(nbytes), lane))
 
+    def copy_rows(self, destination, pitch, source, source_pitch, width, height, lane, label=""):
+        self.log.append(("copy", f"{height} x {width}", lane))
+
     def fork(self, lane):
         self.log.append(("fork", "", lane))
 
@@ -170,6 +173,9 @@ class RecordingMachine:
 
     def gather(self, tensor):
         return tensor.unsqueeze(0).expand(self.world, *tensor.shape)
+
+    def all_to_all(self, tensor):
+        return tensor
 
     def total_shard(self, tensor, rows):
         """This rank's `rows` rows of the sum over ranks."""

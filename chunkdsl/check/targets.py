@@ -13,7 +13,8 @@ from chunkdsl.source import Span
 def transport_not_legal(collective: str, transport: str, why: str, legal: str, span: Span) -> Finding:
     """This combination of route, via, side and place does not exist for this collective.
 
-    Copy engines neither wait nor add, so they serve `all_gather` by `direct` and `swizzle` alone. A ring forwards
+    Copy engines neither wait nor add, so they serve `all_gather` and the `all_to_all` of a tensor alone, by `direct`
+    and `swizzle`. A ring forwards
     what arrived, so it pushes, and it needs programs that wait. The language reference has the whole table.
 
     Fails:
@@ -66,8 +67,8 @@ def copy_engine_buffers(span: Span) -> Finding:
 def pattern_not_built(what: str, instead: str, span: Span) -> Finding:
     """The program is correct, but this version cannot emit a fused kernel for this shape of statement.
 
-    Built: statements over matrices whose rows are gathered or reduced, with up to two products that share their left
-    operand, one reduction, and any pointwise epilogue.
+    Built: statements over matrices whose rows are gathered or reduced, or whose shards are dealt out anew, with up to
+    two products that share their left operand, one reduction, and any pointwise epilogue.
 
     Fails:
         mesh tp[2]

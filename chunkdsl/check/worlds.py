@@ -176,15 +176,18 @@ def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
     for n in op.launches:
         sources = [o.source for o in ([n.a] if n.a else []) + [p.b for p in n.products]]
         sources += [n.fold.operand.source] if n.fold else []
-        for source in sources + ([n.staging.source] if n.staging else []):
-            p = parameters.get(source)
-            if p is None or dims_in(p.shape[-1].size):
+        sources += [n.staging.source] if n.staging and not n.staging.deal else []
+        rows = [(p.name, p.shape[-1], p.dtype) for p in map(parameters.get, sources) if p is not None]
+        if n.products and not n.over and n.a.source not in parameters:  # an operand that the op makes has the depth in its rows
+            rows.append((n.a.source, n.depth, n.a.dtype))
+        for name, extent, dtype in rows:
+            if dims_in(extent.size):
                 continue
             for rank in range(ranks_of(world)):
                 members = subgroup(schedule.mesh, op.over, world, rank)
                 bound = outside(schedule.mesh, op.over, world, rank)
-                cols = local_size(p.shape[-1], bound, len(members), members.index(rank), op.over)
-                length = cols * sizes[p.dtype]
+                cols = local_size(extent, bound, len(members), members.index(rank), op.over)
+                length = cols * sizes[dtype]
                 if length % 16:
-                    return f"rank {rank}'s rows of {p.name} have {cols} elements, {length} bytes: no TMA stride"
+                    return f"rank {rank}'s rows of {name} have {cols} elements, {length} bytes: no TMA stride"
     return ""

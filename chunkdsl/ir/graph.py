@@ -27,6 +27,7 @@ class Value:
     all_gather   (t,)          axis (mesh axis index), dim; over two axes together also inner (the second's index)
     reduce_scatter (t,)        axis, dim; the same
     all_reduce   (t,)          axis; the same
+    all_to_all   (t,)          axis, source, target (dimensions: Shard(source) becomes Shard(target))
     matmul       (a, b)        (operands 2-D; a transposed operand is a `transpose` value)
     transpose    (t,)
     pick         (t,)          index

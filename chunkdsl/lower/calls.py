@@ -7,13 +7,14 @@ looked up: what types they take is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chunkdsl.check import axes as axis_rules
 from chunkdsl.check import names as rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Diagnostic
-from chunkdsl.lower import collectives, norms, operators
+from chunkdsl.lower import all_to_all, collectives, norms, operators
 from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.operands import Operand
 from chunkdsl.lower.operators import Enclosing
@@ -27,6 +28,7 @@ USAGE = {
     "all_gather": "`all_gather(t)` or `all_gather(t, over = axis)`",
     "reduce_scatter": "`reduce_scatter(t, D)`, where D is the dimension to scatter",
     "all_reduce": "`all_reduce(t)` or `all_reduce(t, over = axis)`",
+    "all_to_all": "`all_to_all(t, D1 -> D2)`, from Shard(D1) to Shard(D2)",
     "gelu": "`gelu(t)`",
     "relu": "`relu(t)`",
     "silu": "`silu(t)`",
@@ -36,7 +38,6 @@ USAGE = {
     "rms_norm": "`rms_norm(t, g)` or `rms_norm(t, g, eps = 1e-5)`",
 }
 LATER = {
-    "all_to_all": "all_gather the tensor, or declare it sharded the other way",
     "attention": "call your attention between ops of this file",
     "softmax": "compute it between ops of this file",
     "scaled_matmul": "use bf16 tensors and `@`",
@@ -129,6 +130,32 @@ def _along(e: Expressions, call: nodes.Call, t: Operand, axes: tuple[int, ...], 
     return t
 
 
+def _all_to_all(e: Expressions, call: nodes.Call) -> Operand | None:
+    moves = [a for a in call.args if isinstance(a, nodes.MoveArg)]
+    if len(moves) != 1 or call.args[1:2] != tuple(moves):
+        why = "takes a tensor, then one `D1 -> D2`"
+        e.fail(rules.wrong_arguments("all_to_all", call.span, why, USAGE["all_to_all"]))
+        return None
+    args = _match(e, replace(call, args=tuple(a for a in call.args if a is not moves[0])), 1, ("over",))
+    if args is None:
+        return None
+    t, axes, names = e.lower(call.args[0]), _over(e, call), (moves[0].source, moves[0].target)
+    if not all([e.file.dims.is_dim(n.text, n.span) for n in names]):
+        e.fail()
+        return None
+    if t is None or axes is None or not _is_tensor(e, call, t):
+        return None
+    if len(axes) > 1:
+        e.fail(rules.wrong_arguments("all_to_all", call.span, "moves the shards of one axis", "`over = axis`"))
+        return None
+    found = all_to_all.all_to_all(call, t, moves[0], axes[0] if axes else None, e.speech)
+    if isinstance(found, Diagnostic):
+        e.fail(found)
+        return None
+    typed, index, source, target = found
+    return e.make("all_to_all", (t,), typed, call, 0, axis=index, source=source, target=target)
+
+
 def _nonlinear(e: Expressions, call: nodes.Call) -> Operand | None:
     args = _match(e, call, 1)
     t = e.lower(call.args[0]) if args else None
@@ -185,6 +212,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,
     "all_reduce": _all_reduce,
+    "all_to_all": _all_to_all,
     **dict.fromkeys(operators.NONLINEAR, _nonlinear),
     "swiglu": _swiglu,
     "cast": _cast,

@@ -67,7 +67,7 @@ class Choices:
         if via != "copy_engine":
             place = self.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
         order = self.pick("order", "arrival", "tiles start with what is there")
-        self._legal("all_gather", GATHER_LEGAL, via, route, side, place)
+        self.legal("all_gather", GATHER_LEGAL, via, route, side, place)
         if place and place.kind == "co_located" and order != "arrival":
             # The proof finds the deadlock: a program would wait for a chunk that a later ticket carries.
             transport = f"place = co_located, order = {order}"
@@ -84,7 +84,7 @@ class Choices:
         side = self.pick("side", "push", "the store is the transfer")
         order = self.pick("order", "arrival", "what travels first is computed first")
         reduce = self.pick("reduce", "fixed", "the same sum on every run")
-        self._legal(kind, REDUCE_LEGAL, via, route, side, place)
+        self.legal(kind, REDUCE_LEGAL, via, route, side, place)
         if side == "pull" and place.kind == "own_sms":
             self._refuse_transport(kind, "side = pull, place = own_sms", "the reduce launch itself reads the partials")
         if algorithm == "one_shot" and (place.kind == "own_sms" or route == "ring"):
@@ -112,9 +112,11 @@ class Choices:
         why = "small: a second buffer is cheaper than a barrier" if small else "above 1 MiB: a barrier is cheaper"
         return self.pick("buffers", 2 if small else 1, why)
 
-    def _legal(self, kind: str, table: dict, via: str, route: str, side: str, place: Place | None) -> None:
+    def legal(self, kind: str, table: dict, via: str, route: str, side: str, place: Place | None) -> None:
         if via not in table:
             why = "copy engines neither wait for tiles nor add"
+            if via != "copy_engine":
+                why = "its blocks begin at any column, and a descriptor at multiples of 16 bytes"
             return self._refuse_transport(kind, f"via = {via}", why, "via")
         places, routes, sides = table[via]
         if route not in routes:
@@ -128,7 +130,7 @@ class Choices:
             return self._refuse_transport(kind, f"route = {route}, via = {via}, side = {side}", why, "side")
 
     def refuse_transport(self, transport: str, why: str, key: str) -> None:
-        """The same for a collective whose route is a plan."""
+        """The same for a collective whose transports are not in this file's tables."""
         self._refuse_transport(self.value.kind, transport, why, key)
 
     def _refuse_transport(self, kind: str, transport: str, why: str, key: str = "via") -> None:

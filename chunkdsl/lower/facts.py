@@ -151,8 +151,18 @@ class Facts:
             found.setdefault(value)
         return found
 
+    def _arrives(self, value: Value) -> bool:
+        """Chunks of it arrive while tiles wait: a gather, or an all_to_all of something that is there."""
+        return value.kind == "all_gather" or (value.kind == "all_to_all" and not self._splits(value))
+
+    def _splits(self, value: Value) -> bool:
+        """It splits its statement: tiles below it send what they made, a launch above it waits for that."""
+        if value.kind == "all_to_all":
+            return any(v.kind == "matmul" for v in self._leaves(value.args[0], {}))
+        return value.kind in REDUCTIONS
+
     def _reduction(self, value: Value) -> Value | None:
-        found = [v for v in self._leaves(value, {}) if v.kind in REDUCTIONS]
+        found = [v for v in self._leaves(value, {}) if self._splits(v)]
         if len(found) > 1:
             self._refuse("two reductions in one statement", "give each a statement of its own", found[1].span)
         if found and len(self._leaves(value, {})) > 1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chunkdsl.ir.graph import Value
+from chunkdsl.lower.dealing import Dealing
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
 from chunkdsl.lower.over_rows import OverRowsLaunches
@@ -33,11 +34,12 @@ RESERVED = frozenset(
     "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope open_call agree_call "
     "stage_shard close_call cdiv round_up shard_rows wide "
     "narrow pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
-    "follow_sums".split()
+    "follow_sums "
+    "tile_number copy_box deal_block deal join_columns cut_columns deal_shards".split()
 )
 
 
-class OpBuilder(OverRowsLaunches):
+class OpBuilder(Dealing, OverRowsLaunches):
     def build(self) -> OpSchedule | None:
         gate = settle_gate(self.op, self.program, self.report, self.choices, self.settled)
         try:
@@ -78,7 +80,7 @@ class OpBuilder(OverRowsLaunches):
         is_result = any(n == target and v is value for n, v in self.op.results)
         name = f"{self.op.name}_{target}"
         source = target if is_result else self._fresh(name)
-        if value.kind == "all_gather" and not is_result:
+        if self._arrives(value) and not is_result:
             self._gather(value, name)
             return
         reduction = self._reduction(value)
@@ -116,7 +118,7 @@ class OpBuilder(OverRowsLaunches):
         """`scatter`: (Choices result, chunk, moves) when the destination sends chunks."""
         leaves = self._leaves(value, {})
         products = [v for v in leaves if v.kind == "matmul"]
-        gathers = [v for v in leaves if v.kind == "all_gather"]
+        gathers = [v for v in leaves if self._arrives(v)]
         if value.kind == "sum_rows":
             return self._row_sum(value, name, destination)
         if products and products[0].args[0].kind == "transpose" and not (gathers or scatter):
@@ -146,11 +148,15 @@ class OpBuilder(OverRowsLaunches):
                 staging = staging_g
                 moves.append(moves_g)
         if space is None:
-            space = "all" if settled else "own" if self._sharded_rows(value) else "whole"
+            space = settled[2].get("space", "all") if settled else "own" if self._sharded_rows(value) else "whole"
+        elif space == "whole" and settled:
+            what = "a one-shot reduction of a product with an all_to_all"
+            self._refuse(what, "write algorithm = two_shot", value.span)
         walk = self._walk(settled, scatter)
         if scatter and scatter[2]:
             moves.append(scatter[2])
-        if len(moves) > 1 and any(m.via != "copy_engine" and not m.programs for m in moves):
+        co_located = [m for m in moves if m.via != "copy_engine" and not m.programs]
+        if co_located and (len(moves) > 1 or destination.kind == "deal"):
             self._refuse(
                 "co-located transfers on both sides of one product",
                 "give one of the two collectives place = own_sms(n)",
@@ -167,6 +173,8 @@ class OpBuilder(OverRowsLaunches):
         info = settled[2] if settled else scatter[0] if scatter else {}
         if info.get("routing") and info["order"] == "arrival":
             self.launches[-1] = replace(self.launches[-1], visits=info["routing"])
+        if settled and settled[2].get("space") == "own":
+            self.launches[-1] = replace(self.launches[-1], from_every=True)
 
     def _launch(
         self, name, value, space, walk, chunk, arrived, tiling, a, products, depth, sums,
@@ -230,7 +238,7 @@ class OpBuilder(OverRowsLaunches):
                 self._refuse("products of one statement with different tiles", "give both the same policy", p.span)
         if left.kind == "transpose":
             self._refuse("a transposed left operand", "pass the tensor transposed", left.span)
-        if left.kind == "all_gather":
+        if self._arrives(left):
             return self._gather(left, f"{name}_{self.names.get(left.args[0], 'x')}")
         source, layout = self._place(left, f"{name}_left")
         if left in {p.value for p in self.op.params}:
@@ -245,8 +253,8 @@ class OpBuilder(OverRowsLaunches):
             pick, base = int(base.attrs["index"]), base.args[0]
             if base.type.rank != 3:
                 self._refuse("picking from a tensor that is not three-dimensional", "pass the matrix itself", span)
-        if base.kind == "all_gather" or base not in self.places:
-            what = "gathered" if base.kind == "all_gather" else "computed in place"
+        if self._arrives(base) or base not in self.places:
+            what = "gathered" if self._arrives(base) else "computed in place"
             instead = "gather the left operand, or bind the right one to a name first"
             self._refuse(f"a right operand that is {what}", instead, span)
         source, _ = self.places[base]
@@ -274,4 +282,5 @@ class OpBuilder(OverRowsLaunches):
 
 def same_left(a: Value, b: Value) -> bool:
     """One tensor, or the same gather written twice."""
-    return a is b or (a.kind == b.kind == "all_gather" and a.args[0] is b.args[0] and a.policy == b.policy)
+    alike = a.kind == b.kind and a.attrs == b.attrs and a.args and a.args[0] is b.args[0] and a.policy == b.policy
+    return a is b or (a.kind in ("all_gather", "all_to_all") and alike)

@@ -18,7 +18,7 @@ from chunkdsl.source import Span
 from chunkdsl.syntax import nodes
 
 REDUCTIONS = frozenset(("reduce_scatter", "all_reduce"))
-COLLECTIVES = REDUCTIONS | {"all_gather"}
+COLLECTIVES = REDUCTIONS | {"all_gather", "all_to_all"}
 MATMUL = frozenset(("matmul",))
 APPLIES: dict[str, frozenset[str]] = {
     **dict.fromkeys(("chunk", "route", "via", "side", "place", "order", "buffers"), COLLECTIVES),

@@ -24,7 +24,7 @@ class Transports(Epilogue):
             return self.gathers[value]
         if int(value.attrs["dim"]) != 0 or value.type.rank != 2:
             self._refuse("gathering along a dimension that is not the rows of a matrix", "gather rows", value.span)
-        twin = next((g for g in self.gathers if g.args[0] is value.args[0]), None)
+        twin = next((g for g in self.gathers if g.kind == value.kind and g.args[0] is value.args[0]), None)
         if twin is not None:
             if twin.policy != value.policy:
                 what = "two gathers of one tensor with different policies"

@@ -102,9 +102,9 @@ def _buffer(b: Buffer, op: OpSchedule, world: int, bounds: Mapping[str, int]) ->
     pitch = -(-cols // vector) * vector
     if b.kind == "local" and b.groups == "whole":
         return Memory(b.name, b.kind, "data", b.dtype, max(1, rows), pitch, b.slots)
-    shard = max(1, -(-rows // world) if b.groups == "world" else rows)
+    shard = max(1, -(-rows // world) if b.groups in ("world", "shard") else rows)
     stride = -(-shard // op.pad) * op.pad
-    groups = 1 if b.groups == "whole" else world
+    groups = 1 if b.groups in ("whole", "shard") else world
     return Memory(b.name, b.kind, "data", b.dtype, b.slots * groups * stride, pitch, b.slots)
 
 

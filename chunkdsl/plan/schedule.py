@@ -51,7 +51,7 @@ class Buffer:
     """Memory of the instance, `groups` x stride rows of `cols` for each of `slots`.
 
     kind `symmetric` or `local`. groups "world": one padded shard for each rank; "whole": the whole row dim, unpadded;
-    "world_whole": the whole row dim for each rank.
+    "world_whole": the whole row dim for each rank; "shard": one padded shard.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Operand:
     """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts (a stage
     of partial sums); at (contracted over its rows) and fold (added up over its rows) of launches over rows.
     layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
-    own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension."""
+    block (r, by slot), own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension."""
 
     name: str
     role: str
@@ -144,6 +144,15 @@ class Fold:
 
 
 @record
+class Deal:
+    """An all_to_all. onto "rows": rank r has all rows of column shard r and gets row shard r, the columns of rank q at
+    q * C with C = ceil(columns / W). onto "columns": the other way, the rows of rank q at shard q. `cols`: sharded."""
+
+    onto: str
+    cols: Extent
+
+
+@record
 class Destination:
     """Where a tile's value goes.
 
@@ -152,6 +161,7 @@ class Destination:
     publish    this rank's own symmetric partials, chunk flags to the readers (pull)
     hand_over  this rank's partials, chunk flags local: moves carry them on
     broadcast  padded buffer of every rank, flags (own shard, chunk) there
+    deal   the buffer of the rank whose row shard (onto rows) or column shard it is, at this rank's place there
     """
 
     kind: str
@@ -164,6 +174,7 @@ class Destination:
     counters: str | None = None
     via: str = "ldst"
     everyone: bool = False
+    deal: Deal | None = None
 
 
 @record
@@ -171,6 +182,7 @@ class Moves:
     """Chunks carried by programs of the launch (or by a copy lane: via copy_engine).
 
     kind gather: own shard -> peers' `buffer`. kind scatter: partials for a shard -> its owner's stage.
+    kind deal: the part of `source` (of the operand, or of its staged copy: pull) that is another's -> `buffer`.
     route walk of peers (None: ring, or the `routing` of a plan, which also says who sends and who fetches).
     place own_sms (programs > 0) or co_located (0).
     """
@@ -192,6 +204,7 @@ class Moves:
     wire: str = ""
     line: int = 0
     routing: Routing | None = None
+    deal: Deal | None = None
 
     @property
     def ring(self) -> bool:
@@ -200,7 +213,8 @@ class Moves:
 
 @record
 class Staging:
-    """Copy of this rank's shard of `source` into its own place of a gathered buffer, before anything is sent."""
+    """Copy of this rank's shard of `source` into its own place of a gathered buffer, before anything is sent. With an
+    deal: of the part that it keeps, and of all of it to `sent`, where there is one."""
 
     name: str
     source: str
@@ -211,6 +225,8 @@ class Staging:
     ready: str | None
     wait_all: bool  # an entry barrier: copy engines cannot wait
     line: int
+    deal: Deal | None = None
+    sent: str | None = None
 
 
 @record
@@ -227,7 +243,8 @@ class Tiling:
 @record
 class Launch:
     """`space`: all (W shards in `walk` order, or as the routing `visits` brings them), own (this rank's shard), whole
-    (the row dim as one shard)."""
+    (the row dim as one shard), columns (this rank's shard, W column shards in `walk` order). `from_every`: a tile waits
+    for its chunks from every rank, not only from the owner of its shard."""
 
     name: str
     line: int
@@ -253,6 +270,7 @@ class Launch:
     visits: Routing | None = None
     over: OverRows | None = None
     fold: Fold | None = None
+    from_every: bool = False
 
 
 @record

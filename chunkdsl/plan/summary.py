@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.footprint import ITEM, Memory, memory
-from chunkdsl.plan.geometry import Geometry, local_size
+from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for, tile_columns
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import Launch, Moves, OpSchedule, Schedule
@@ -177,7 +177,7 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world, inner_of(op.over, dims))
         chunks = max([g.chunks(c) for c in (n.chunk, n.out_chunk) if c is not None], default=1)
         runs = min(chunks, -(-g.shard // n.tiling.bm))
-        count += world * ((world if n.space == "all" else 1) * runs)
+        count += world * ((world if n.space in ("all", "columns") else 1) * runs)
         count += sum(steps_of(m, rank, grid) * chunks for m in n.moves for rank in range(world))
     return count
 
@@ -195,9 +195,10 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
         if n.staging:
             s = n.staging
             barrier = ", then an entry barrier" if s.wait_all else ""
-            yield Started(
-                "stage_shard", "stage", s.line, f"copies the own shard of {s.source} to {s.buffer}{barrier}", "own"
-            )
+            name, part = ("deal_block", "block") if s.deal else ("stage_shard", "shard")
+            sent = f", all of it to {s.sent}" if s.sent else ""
+            text = f"copies the own {part} of {s.source} to {s.buffer}{sent}{barrier}"
+            yield Started(name, "stage", s.line, text, "own")
         yield _tiles(op, n, g, plan.world, rank, dims)
         for m in n.moves:
             if m.via == "copy_engine":
@@ -211,8 +212,9 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
 
 def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: Mapping[str, int]) -> Started:
     t = n.tiling
-    columns = max(1, -(-local_size(n.cols, dims, world, rank, op.over) // t.bn))
-    grid = (world if n.space == "all" else 1, -(-g.shard // t.bm), columns)
+    dealt, own = n.space == "columns", local_size(n.cols, dims, world, rank, op.over)
+    width = nominal_size(n.destination.deal.cols, dims, world) if dealt else own
+    grid = (world if n.space in ("all", "columns") else 1, -(-g.shard // t.bm), max(1, -(-width // t.bn)))
     tiles = grid[0] * grid[1] * grid[2]
     movers = sum(m.programs for m in n.moves if m.via != "copy_engine")
     return Started(
@@ -221,7 +223,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         n.line,
         n.text,
         n.space,
-        _order(n) if n.space == "all" else "",
+        _order(n) if n.space in ("all", "columns") else "",
         f"{t.bm}x{t.bn}x{t.bk}" if n.products else f"{t.bm}x{t.bn}",
         t.warps,
         grid,
@@ -253,10 +255,15 @@ def _stages(n: Launch, target: str) -> int:
 
 def _chunks(op: OpSchedule, world: int, dims: Mapping[str, int]):
     for n in op.launches:
-        found = [(n.chunk, m.buffer, m.cols, m.dtype, False) for m in n.moves if m.kind == "gather"]
+        found = [
+            (n.chunk, m.buffer, m.deal.cols if m.deal else m.cols, m.dtype, False)
+            for m in n.moves
+            if m.kind != "scatter"
+        ]
         if n.out_chunk:
             d = n.destination
-            found.append((n.out_chunk, d.stage or d.buffer, n.cols, d.dtype, n.space == "whole"))
+            cols = d.deal.cols if d.deal else n.cols
+            found.append((n.out_chunk, d.stage or d.buffer, cols, d.dtype, n.space == "whole"))
         for chunk, buffer, cols, dtype, whole in found:
             g = Geometry.of(n.rows, whole, op.pad, dims, world, inner_of(op.over, dims))
             rule = f"{chunk.count} per shard" if isinstance(chunk, ChunkCount) else f"{chunk.count} rows"

@@ -8,6 +8,7 @@ with this plan by the simulator's conformance check.
     unroll_hops.py       the same along the route of a plan
     unroll_tiles.py      tiles: chunks that they wait for and signal
     unroll_accesses.py   tiles: regions that they read and write
+    unroll_deal.py   all_to_all: the same for its staging, moves and tiles
     unroll_frame.py      what the tasks of one launch in one call share
     unroll_contents.py   names of values and their addends
     unroll_exchange.py   small all-reduces, which are one launch of their own kind
@@ -27,7 +28,7 @@ from chunkdsl.plan.unroll_book import Book
 from chunkdsl.plan.unroll_contents import Contents
 from chunkdsl.plan.unroll_exchange import unroll_exchange
 from chunkdsl.plan.unroll_frame import Frame
-from chunkdsl.plan.unroll_moves import add_copies, add_move, add_staging, steps_of
+from chunkdsl.plan.unroll_moves import add_chunk, add_copies, add_move, add_moves, add_staging
 from chunkdsl.plan.unroll_tiles import add_tiles
 
 Dims = Mapping[str, int]
@@ -80,10 +81,13 @@ def _add_launch(f: Frame) -> None:
             if m.via == "copy_engine":
                 add_copies(f, m, rank, begin)
         for m in carried:
-            for step in range(steps_of(m, rank, f.grid)):
-                made += add_move(f, m, rank, step, m.name, begin)
-        for step in range(world if n.space == "all" else 1):
-            if mixed and mixed.kind == "gather" and step < world - 1:
+            made += add_moves(f, m, rank, m.name, begin)
+        by_chunk = mixed is not None and mixed.kind == "deal" and n.space == "own"
+        for c in range(f.geometry.chunks(n.chunk) if by_chunk else 0):
+            made += add_chunk(f, mixed, rank, c, tiles, begin)
+            made += add_tiles(f, rank, 0, tiles, begin, c)
+        for step in range(0 if by_chunk else world if n.space in ("all", "columns") else 1):
+            if mixed and mixed.kind != "scatter" and step < world - 1:
                 made += add_move(f, mixed, rank, step, tiles, begin)
             made += add_tiles(f, rank, step, tiles, begin)
             if mixed and mixed.kind == "scatter" and step > 0:
@@ -96,7 +100,7 @@ def _open_lanes(f: Frame) -> str:
     n, tiles = f.launch, f"{f.launch.name} tiles"
     carried = [m for m in n.moves if m.via != "copy_engine" and m.programs]
     for m in carried:
-        if m.kind == "gather":
+        if m.kind != "scatter":
             f.book.open(m.name, False, n.name, m.programs)
     f.book.open(tiles, False, n.name)
     for m in carried:
@@ -144,9 +148,11 @@ def _result(op: OpSchedule, n: Launch, world: int, rank: int, call: int, dims: D
 
 def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[Buffer]:
     for b in op.buffers:
-        g = Geometry.of(b.rows, b.groups != "world", op.pad, bounds, world, inner_of(op.over, bounds))
+        g = Geometry.of(
+            b.rows, b.groups not in ("world", "shard"), op.pad, bounds, world, inner_of(op.over, bounds)
+        )
         rows = evaluate(b.rows, bounds) if b.groups == "whole" and b.kind == "local" else g.stride
-        rows *= 1 if b.groups == "whole" else world
+        rows *= 1 if b.groups in ("whole", "shard") else world
         yield Buffer(b.name, b.kind, b.dtype, max(1, rows), max(1, nominal_size(b.cols, bounds, world)), b.slots)
     for r in op.results:
         *rows, cols = (max(1, evaluate(e.size, bounds)) for e in r.shape)  # a vector is a matrix of one row

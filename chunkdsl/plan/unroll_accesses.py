@@ -9,18 +9,22 @@ from collections.abc import Callable
 
 from chunkdsl.plan.geometry import Geometry
 from chunkdsl.plan.plan import Access, Act, Region
+from chunkdsl.plan.unroll_deal import arrived, dealt
 from chunkdsl.plan.unroll_frame import Frame
 
 Box = Callable[[str, int, int, int], Region]  # (buffer, rank, slot, first row)
 
 
-def tile_accesses(f: Frame, rank: int, owner: int, first: int, live: int) -> tuple[Access, ...]:
+def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live: int) -> tuple[Access, ...]:
+    """`taker`: who gets what the tiles make, where they deal it out."""
     n, g, found = f.launch, f.geometry, _over_rows(f, rank)
     for o in (n.a, *n.operands) if n.a else n.operands:
         kind = f.kinds.get(o.source)
         if kind is None or o.role not in ("a", "full"):
             continue
-        if kind == "symmetric":
+        if o.source in f.deals:
+            found += arrived(f, o.source, f.deals[o.source], rank, owner, first, live)
+        elif kind == "symmetric":
             at = owner * g.stride
             region = Region(o.source, rank, f.slot, at + first, at + live, 0, f.widths[o.source])
             what, mask = f.contents.gathered(o.source)
@@ -29,7 +33,9 @@ def tile_accesses(f: Frame, rank: int, owner: int, first: int, live: int) -> tup
             low = first if o.layout == "own" else g.first(owner) + first
             found += f.reads_local(o.source, rank, low, low + live - first)
     cols = f.cols[rank]
-    if cols:
+    if n.destination.deal:
+        found += dealt(f, rank, taker, first, live)
+    elif cols:
 
         def box(buffer: str, on: int, slot: int, row: int) -> Region:
             return Region(buffer, on, slot, row, row + live - first, 0, cols)

@@ -20,7 +20,7 @@ class Contents:
             return f"{n.sums.parts.source} sum", self._all
         if n.operands and n.operands[0].arrived and not n.products and not n.moves:
             source = self.maker(n.operands[0].source)
-            if source is not None:  # copied out of a broadcast buffer
+            if source is not None and source.destination.kind == "broadcast":  # copied out of its buffer
                 return self.of(source)
         return n.name, 1
 

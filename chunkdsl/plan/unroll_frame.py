@@ -19,7 +19,8 @@ class Frame:
     inner     ranks of the inner axis, where the op communicates over two; `grid`: both sizes, for its routes
     widths    columns of each buffer in this call
     slot      copy of the symmetric buffers that this call uses: the first epoch is 1
-    gather    the moves whose arrivals the tiles wait for, if they wait for a gather
+    gather    the moves whose arrivals the tiles wait for, if they wait for any
+    deals     the all_to_all that fills a buffer, for each such buffer
     """
 
     def __init__(
@@ -37,9 +38,13 @@ class Frame:
         self.kinds = {b.name: b.kind for b in op.buffers}
         self.widths = {b.name: nominal_size(b.cols, dims, world) for b in op.buffers}
         self.slot = (call + 1) % op.slots
-        moves = [m for n in op.launches for m in n.moves if m.kind == "gather"]
+        moves = [m for n in op.launches for m in n.moves if m.kind != "scatter"]
         self.gather = next((m for m in moves if m.arrived == launch.chunk_flags), None)
-        self.sum_name = "" if launch.sums or launch.destination.kind == "local" else contents.sum_of(launch)
+        found = [(m.buffer, m.deal) for m in moves if m.deal]
+        found += [(n.destination.buffer, n.destination.deal) for n in op.launches if n.destination.deal]
+        self.deals = dict(found)
+        summed = not launch.sums and launch.destination.kind not in ("local", "deal")
+        self.sum_name = contents.sum_of(launch) if summed else ""
         self._local: dict[str, tuple] = {}
 
     def chunk(self, flags: str, owner: int, group: int, chunk: int, giver: int) -> int:

@@ -6,28 +6,37 @@ signals.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Moves
+from chunkdsl.plan.unroll_deal import Blocks, carry, stage
 from chunkdsl.plan.unroll_frame import Frame
 from chunkdsl.plan.unroll_hops import add_hop, pieces
 
 
 def add_staging(f: Frame, rank: int) -> None:
     """This rank's shard goes to its own place of the gathered buffer, before anything is sent."""
-    s, g, book = f.launch.staging, f.geometry, f.book
-    height, ranks = f.heights[rank], range(f.world)
+    s, book, ranks = f.launch.staging, f.book, range(f.world)
+    accesses = stage(f, rank) if s.deal else _staged_shard(f, rank)
+    word = f"{s.source} staged"
+    said = tuple([book.signal(s.ready, p, rank, rank, f.call, word) for p in ranks]) if s.ready else ()
+    label = f"stages its {'block' if s.deal else 'shard'} of {s.source}"
+    book.main(rank, f.call, "stage", s.line, label, accesses=accesses, signals=said)
+    if s.wait_all:
+        heard = tuple([book.signal(s.ready, rank, p, p, f.call, word) for p in ranks])
+        what = "blocks" if s.deal else "copies"
+        book.main(rank, f.call, "barrier", s.line, f"entry barrier before {what} of {s.source}", waits=heard)
+
+
+def _staged_shard(f: Frame, rank: int) -> tuple[Access, ...]:
+    s, g, height = f.launch.staging, f.geometry, f.heights[rank]
     region = Region(s.buffer, rank, f.slot, rank * g.stride, rank * g.stride + height, 0, f.widths[s.buffer])
     reads = f.reads_local(s.source, rank, 0, height) if s.source in f.kinds else []
     put = () if region.empty else (Access(Act.PUT, region, None, s.source, 1, (g.first(rank), 0)),)
-    word = f"{s.source} staged"
-    said = tuple([book.signal(s.ready, p, rank, rank, f.call, word) for p in ranks]) if s.ready else ()
-    label = f"stages its shard of {s.source}"
-    book.main(rank, f.call, "stage", s.line, label, accesses=(*reads, *put), signals=said)
-    if s.wait_all:
-        heard = tuple([book.signal(s.ready, rank, p, p, f.call, word) for p in ranks])
-        book.main(rank, f.call, "barrier", s.line, f"entry barrier before copies of {s.source}", waits=heard)
+    return (*reads, *put)
 
 
 def add_copies(f: Frame, m: Moves, rank: int, begin: int) -> None:
@@ -35,7 +44,7 @@ def add_copies(f: Frame, m: Moves, rank: int, begin: int) -> None:
     is joined before the call ends."""
     lane = f"copies {m.name}"
     f.book.open(lane, True)
-    made = [t for step in range(f.world - 1) for t in add_move(f, m, rank, step, lane, begin)]
+    made = add_moves(f, m, rank, lane, begin)
     f.book.joins.setdefault(rank, []).extend(made[-1:])
 
 
@@ -44,11 +53,28 @@ def steps_of(m: Moves, rank: int, grid: World) -> int:
     return ranks_of(grid) - 1 if m.routing is None else len(m.routing.flows(rank, grid))
 
 
+def add_moves(f: Frame, m: Moves, rank: int, lane: str, begin: int) -> list[int]:
+    """All moves of a rank in the order in which they start: peer by peer; of a deal onto rows chunk by chunk, as a
+    tile needs its chunk from every peer."""
+    if m.kind == "deal" and m.deal.onto == "rows":
+        chunks = range(f.geometry.chunks(f.launch.chunk))
+        return [t for c in chunks for t in add_chunk(f, m, rank, c, lane, begin)]
+    return [t for step in range(steps_of(m, rank, f.grid)) for t in add_move(f, m, rank, step, lane, begin)]
+
+
+def add_chunk(f: Frame, m: Moves, rank: int, chunk: int, lane: str, begin: int) -> list[int]:
+    """One chunk of a deal, to or from every peer."""
+    peers = [m.walk.at(rank, step, f.world) for step in range(f.world - 1)]
+    return [t for peer in peers for t in _deal(f, m, rank, peer, (chunk,), lane, begin)]
+
+
 def add_move(f: Frame, m: Moves, rank: int, step: int, lane: str, begin: int) -> list[int]:
     """The chunks of one step of a rank's moves."""
     if m.routing is not None:
         return add_hop(f, m, rank, step, lane, begin)
     peer = (rank + 1) % f.world if m.ring else m.walk.at(rank, step, f.world)
+    if m.kind == "deal":
+        return _deal(f, m, rank, peer, range(f.geometry.chunks(f.launch.chunk)), lane, begin)
     return (_gather if m.kind == "gather" else _scatter)(f, m, rank, step, peer, lane, begin)
 
 
@@ -73,6 +99,26 @@ def _gather(f: Frame, m: Moves, rank: int, step: int, peer: int, lane: str, begi
         label = f"carries shard {shard}, chunk {c} from rank {holder} to rank {reader}"
         made.append(
             f.book.task(rank, lane, f.call, "move", m.line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
+        )
+    return made
+
+
+def _deal(f: Frame, m: Moves, rank: int, peer: int, chunks: Iterable[int], lane: str, begin: int) -> list[int]:
+    """Chunks of the block that this rank has for a peer (push), or that a peer has for it (pull)."""
+    g, b = f.geometry, Blocks(f, m.deal)
+    giver, taker = (peer, rank) if m.side == "pull" else (rank, peer)
+    size, shard = g.chunk(f.launch.chunk), b.shard(giver, taker)
+    ready = ()
+    if m.ready and m.via != "copy_engine":
+        ready = (f.book.signal(m.ready, rank, peer, peer, f.call, "staged"),)
+    made = []
+    for c in chunks:
+        first, end = c * size, min((c + 1) * size, f.heights[shard])
+        accesses = carry(f, b, m, giver, taker, first, end) if first < end else ()
+        gives = (f.chunk(m.arrived, taker, giver, c, rank),)
+        label = f"deals rows of shard {shard}, chunk {c} from rank {giver} to rank {taker}"
+        made.append(
+            f.book.task(rank, lane, f.call, "move", m.line, label, accesses, (begin,), ready, gives, pieces(f, m, size))
         )
     return made
 

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chunkdsl.ir.meshes import World, ranks_of
+from chunkdsl.plan.geometry import nominal_size
 from chunkdsl.plan.schedule import Launch
 from chunkdsl.plan.unroll_accesses import tile_accesses
 from chunkdsl.plan.unroll_frame import Frame
 
 
-def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[int]:
+def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int, chunk: int | None = None) -> list[int]:
     """The tiles of the shard that a rank comes to at this step: its own one, or the whole row dim, if there is but one
-    step."""
+    step. `chunk`: only those for which it is the last that they wait for."""
     n = f.launch
     owner = visited(n, rank, step, f.grid)
-    columns = max(1, -(-f.cols[rank] // n.tiling.bn))
+    taker = n.walk.at(rank, step, f.world) if n.space == "columns" else owner
+    width = nominal_size(n.destination.deal.cols, f.dims, f.world) if n.space == "columns" else f.cols[rank]
+    columns = max(1, -(-width // n.tiling.bn))
     kind, verb = ("reduce", "adds") if n.sums else ("tile", "computes")
     made = []
     for first, end, awaited, signalled in f.blocks:
+        if chunk is not None and awaited[-1] != chunk:
+            continue
         live = min(end, f.heights[owner])
-        accesses = tile_accesses(f, rank, owner, first, live) if first < live else ()
+        accesses = tile_accesses(f, rank, owner, taker, first, live) if first < live else ()
         waits = tuple([f.chunk(n.chunk_flags, rank, *word) for word in _waits(f, rank, owner, awaited)])
-        signals = tuple([s for c in signalled for s in _signals(f, rank, owner, c)])
+        signals = tuple([s for c in signalled for s in _signals(f, rank, owner, taker, c)])
         count = -(-(end - first) // n.tiling.bm) * columns
         label = f"{verb} rows {first}..{end} of shard {owner} in {n.name}"
         made.append(f.book.task(rank, lane, f.call, kind, n.line, label, accesses, (begin,), waits, signals, count))
@@ -33,7 +38,7 @@ def visited(n: Launch, rank: int, step: int, grid: World) -> int:
     """The shard whose tiles come at this step."""
     if n.space == "all" and n.visits is not None:
         return n.visits.visits(grid)[rank][step]
-    return n.walk.at(rank, step, ranks_of(grid)) if n.space == "all" else rank if n.space == "own" else 0
+    return n.walk.at(rank, step, ranks_of(grid)) if n.space == "all" else 0 if n.space == "whole" else rank
 
 
 def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -50,7 +55,11 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
         return [(q, c, q) for q in range(f.world) for c in awaited]
     if n.sums:
         return [(rank, c, left) for c in awaited] if f.world > 1 else []
-    if f.gather is None:  # broadcast by the owner
+    if n.from_every:  # the own block of a staged deal was there before the launch
+        pull, staged = f.gather is not None and f.gather.side == "pull", f.gather is not None
+        sources = [q for q in range(f.world) if not (staged and q == rank)]
+        return [(q, c, rank if pull else q) for q in sources for c in awaited]
+    if f.gather is None:  # sent by the owner's tiles
         return [(owner, c, owner) for c in awaited]
     if owner == rank:  # staged before the launch
         return []
@@ -61,7 +70,7 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
     return [(owner, c, giver) for c in awaited]
 
 
-def _signals(f: Frame, rank: int, owner: int, c: int) -> Iterator[int]:
+def _signals(f: Frame, rank: int, owner: int, taker: int, c: int) -> Iterator[int]:
     """Words that are set once all tiles of chunk `c` are done."""
     d = f.launch.destination
     if d.kind == "hand_over":
@@ -69,6 +78,8 @@ def _signals(f: Frame, rank: int, owner: int, c: int) -> Iterator[int]:
             yield f.chunk(d.arrived, rank, rank, c, rank)
         else:
             yield f.chunk(d.done, rank, owner, c, rank)
+    elif d.kind == "deal":
+        yield f.chunk(d.arrived, taker, rank, c, rank)
     elif d.kind in ("push", "publish", "broadcast"):
         for reader in range(f.world) if d.everyone or d.kind == "broadcast" else (owner,):
             yield f.chunk(d.arrived, reader, rank, c, rank)

@@ -19,6 +19,7 @@ FILES = (
     "sums.py",
     "operation.py",
     "exchange.py",
+    "deal.py",
     "ranks.py",
     "mesh.py",
     "instance.py",

@@ -10,12 +10,12 @@ import chunkdsl
 from chunkdsl.ir.meshes import World, route_world
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
-from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
+from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Schedule
 from chunkdsl.plan.tables import route_tables
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
-from chunkdsl.render.view import LaunchView, cut_before, extent_text, memory_entries
+from chunkdsl.render.view import LaunchView, cut_before, dim_text, extent_text, memory_entries
 
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
@@ -180,7 +180,7 @@ def gathered(op: OpSchedule) -> list[tuple[str, str, str, tuple[str, ...]]]:
     names = {p.name for p in op.parameters}
     found = []
     for n in op.launches:
-        if n.staging and n.staging.source in names:
+        if n.staging and not n.staging.deal and n.staging.source in names:
             rows, before = cut_before(n.staging.rows)
             found.append((n.staging.source, n.staging.buffer, rows.name if isinstance(rows, DimRef) else "", before))
     return found
@@ -188,8 +188,8 @@ def gathered(op: OpSchedule) -> list[tuple[str, str, str, tuple[str, ...]]]:
 
 def plain_names(views: list[LaunchView]) -> str:
     """What the fallback needs of its surroundings."""
-    wanted = ["m"] if any(v.launch.staging or v.launch.sums for v in views) else []
-    wanted += ["W"] if any(v.launch.staging or v.scattered for v in views) else []
+    wanted = ["m"] if any(v.launch.staging or v.launch.sums or v.launch.destination.deal for v in views) else []
+    wanted += ["W"] if any(v.scattered or ((s := v.launch.staging) and not s.deal) for v in views) else []
     wanted += ["rank"] if any(v.scattered for v in views) else []
     wanted += ["inner"] if "W" in wanted and views[0].op.nested else []
     values = {"m": "self.machine", "W": "self.world", "rank": "self.rank", "inner": "self.inner"}
@@ -200,8 +200,14 @@ def matrices(op: OpSchedule) -> list[str]:
     """Parameters whose rows must be multiples of 16 bytes: operands of products, and what is staged."""
     sources = {o.source for n in op.launches if n.a for o in (n.a, *(p.b for p in n.products))}
     sources |= {n.fold.operand.source for n in op.launches if n.fold}
-    sources |= {n.staging.source for n in op.launches if n.staging}
+    sources |= {n.staging.source for n in op.launches if n.staging and not n.staging.deal}
     return sorted(sources & {p.name for p in op.parameters})
+
+
+def even_text(cols: Extent) -> str:
+    """Whether all blocks of an all_to_all begin and end at multiples of 8 columns."""
+    size = dim_text(cols.size, "dims")
+    return f"{size} % 8 == 0 and cdiv({size}, W) % 8 == 0"
 
 
 def link_views(views: list[LaunchView], op: OpSchedule) -> None:
@@ -209,7 +215,8 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
     for i, v in enumerate(views):
         n = v.launch
         v.uses_tma = bool(n.products) or n.destination.via == "tma" or any(m.via == "tma" for m in v.moves)
-        v.even = "n % 8 == 0"
+        dealt = [x.deal.cols for x in (n.destination, *n.moves) if x.deal]
+        v.even = " and ".join(["n % 8 == 0", *(even_text(cols) for cols in dealt)])
         v.parts_buffer = ""
         if n.destination.kind in ("push", "publish", "hand_over"):
             v.parts_buffer = views[i + 1].launch.sums.parts.name

@@ -12,6 +12,8 @@ from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
 from chunkdsl.plan.schedule import Buffer, Extent, Flags, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
 
+SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -65,12 +67,15 @@ class LaunchView:
         self.pitched = set(self.buffers)
         self.moves = tuple(m for m in launch.moves if m.via != "copy_engine")
         self.copies = tuple(m for m in launch.moves if m.via == "copy_engine")
-        gathers = {m.arrived for n in op.launches for m in n.moves if m.kind == "gather"}
+        gathers = {m.arrived for n in op.launches for m in n.moves if m.kind != "scatter"}
         self.own_is_staged = launch.chunk_flags in gathers  # stream order, not a flag, guards the rank's own shard
         own = [m for m in self.moves if m.programs]
-        self.own_first = next((m for m in own if m.kind == "gather"), None)
+        self.own_first = next((m for m in own if m.kind != "scatter"), None)
         self.own_last = next((m for m in own if m.kind == "scatter"), None)
         self.co_located = next((m for m in self.moves if not m.programs), None)
+        self.by_chunk = self.co_located is not None and self.co_located.kind == "deal" and launch.space == "own"
+        d = launch.destination
+        self.across = f"cdiv({dim_text(d.deal.cols.size, 'dims')}, W)" if launch.space == "columns" else "n"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
         self.arguments = tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
@@ -104,6 +109,7 @@ class LaunchView:
             "publish": "here, for the others to read",
             "hand_over": "here, for the moves to carry",
             "broadcast": "on every rank",
+            "deal": "on the peer whose block it is",
         }[self.launch.destination.kind]
 
     @property
@@ -138,7 +144,7 @@ class LaunchView:
     def describe(self, moves: Moves) -> str:
         if moves.routing is not None:
             return f"plan {moves.routing.name}, via {moves.via}"
-        what = "own shard" if moves.kind == "gather" else "partial sums"
+        what = {"gather": "own shard", "scatter": "partial sums", "deal": "a peer's block"}[moves.kind]
         how = "ring to the right neighbour" if moves.ring else f"{moves.side} by {moves.walk.value}"
         return f"{what}, {how}, via {moves.via}"
 
@@ -178,8 +184,8 @@ class LaunchView:
             text = f'self.matrix("{kind}", {self._tensor(b)}, constants, tma, {self._logical_cols(b)})'
             yield Argument(b.name, text, text)
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
-            if b.layout == "padded":
-                cap = "W * span_stride_cap" if n.over else "W * stride_cap"
+            if b.layout in SLOTTED:
+                cap = "W * span_stride_cap" if n.over else SLOTTED[b.layout]
                 yield Argument(f"{b.name}_cap", cap, "0", True)
         if n.fold:
             o = n.fold.operand
@@ -191,8 +197,8 @@ class LaunchView:
             yield Argument(o.name, self._tensor(o), self._tensor(o))
             if o.source in self.pitched and o.role in ("full", "column"):
                 yield Argument(f"{o.name}_pitch", f"pitch_of({self._tensor(o)})", f"pitch_of({self._tensor(o)})", True)
-            if o.layout == "padded":
-                yield Argument(f"{o.name}_cap", "W * stride_cap", "0", True)
+            if o.layout in SLOTTED:
+                yield Argument(f"{o.name}_cap", SLOTTED[o.layout], "0", True)
         if n.sums:
             name = n.sums.parts.name
             reach = "table" if n.sums.side == "pull" else "local"
@@ -231,12 +237,15 @@ class LaunchView:
             if held:
                 yield Argument("out_pitch", f"pitch_of({text})", f"pitch_of({text})", True)
             return
-        reach = {"push": ".table", "broadcast": ".table", "publish": ".local", "hand_over": ""}[d.kind]
+        reach = {"publish": ".local", "hand_over": ""}.get(d.kind, ".table")
         yield Argument("out", f"self._{d.buffer}{reach}", f"exact_{d.buffer}")
         shape = f"self._{d.buffer}{'' if d.kind == 'hand_over' else '.local'}"
         yield Argument("out_pitch", f"pitch_of({shape})", f"pitch_of(exact_{d.buffer})", True)
         groups = self.buffers[d.stage or d.buffer].groups
         yield Argument("out_cap", self._group_cap(groups), "0", True)
+        if d.deal:
+            each = f"max(1, cdiv({dim_text(d.deal.cols.size, 'dims')}, W))"
+            yield Argument("out_each", each, each, True)
         yield Argument("out_counters", f"self._{d.counters}", "None")
         if d.kind == "hand_over":
             yield Argument("out_done", f"self._{d.done}", "None")
@@ -249,8 +258,11 @@ class LaunchView:
 
     def _moves(self, m: Moves):
         x = m.name
-        chunk = self.launch.chunk if m.kind == "gather" else self.launch.out_chunk
+        chunk = self.launch.chunk if m.kind != "scatter" else self.launch.out_chunk
         local = f"self._{m.buffer}.local"
+        if m.deal:
+            yield from self._dealt(m)
+            return
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk)
         yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
@@ -290,6 +302,32 @@ class LaunchView:
             yield Argument(f"{x}_done", f"self._{m.done}", "None")
         yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
 
+    def _dealt(self, m: Moves):
+        x, local = m.name, f"self._{m.buffer}.local"
+        onto_rows, pull = m.deal.onto == "rows", m.side == "pull"
+        total = dim_text(m.deal.cols.size, "dims")
+        yield Argument(f"{x}_total", total, total, True)
+        yield Argument(f"{x}_block", f"max(1, cdiv({total}, W))", f"max(1, cdiv({total}, W))", True)
+        yield from self._chunk(f"{x}_chunk", self.launch.chunk)
+        yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
+        cap = "stride_cap" if onto_rows else "W * stride_cap"
+        yield Argument(f"{x}_cap", cap, cap, True)
+        held = f"self._{m.source}" if m.source in self.pitched else f"{m.source}_"
+        source = f"{held}.local" if pull else held
+        yield Argument(f"{x}_source", f"{held}.table" if pull else held, "None")
+        yield Argument(f"{x}_source_pitch", f"{source}.shape[-1]", f"{source}.shape[-1]", True)
+        if pull:
+            rows = dim_text(self.launch.rows, "bounds")
+            sent_cap = f"stride_of({rows}, 1, self.PAD)" if onto_rows else "stride_cap"
+            yield Argument(f"{x}_source_cap", sent_cap, sent_cap, True)
+            yield Argument(f"{x}_buffer", local, "None")
+            yield Argument(f"{x}_arrived", f"self._{m.arrived}.local", "None")
+            yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")
+        else:
+            yield Argument(f"{x}_table", f"self._{m.buffer}.table", "None")
+            yield Argument(f"{x}_arrived_peers", f"self._{m.arrived}.table", "None")
+        yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
+
     def _chunk(self, name: str, chunk):
         yield Argument(name, chunk_text(chunk), "shard", True)
         yield Argument(f"{name}_cap", chunk_cap_text(chunk), "1", True)
@@ -314,7 +352,7 @@ class LaunchView:
         return "depth" if operand.role == "a" or operand.transposed else "n"
 
     def _group_cap(self, groups: str) -> str:
-        return {"world": "W * stride_cap", "world_whole": "W * stride_cap", "whole": "stride_cap"}[groups]
+        return "stride_cap" if groups in ("whole", "shard") else "W * stride_cap"
 
 
 def chunk_text(chunk) -> str:
@@ -349,9 +387,9 @@ def shape_text(buffer: Buffer) -> str:
     width = f"padded({extent_cap_text(buffer.cols)}, {vec})"
     if buffer.kind == "local" and buffer.groups == "whole":
         return f"max(1, {rows}), {width}"
-    ranks = "W" if buffer.groups == "world" else "1"
+    ranks = "W" if buffer.groups in ("world", "shard") else "1"
     slots = "" if buffer.slots == 1 else f"{buffer.slots} * "
-    many = "" if buffer.groups == "whole" else "W * "
+    many = "" if buffer.groups in ("whole", "shard") else "W * "
     return f"{slots}{many}stride_of({rows}, {ranks}, cls.PAD), {width}"
 
 

@@ -10,7 +10,7 @@ from chunkdsl.plan.schedule import Choice, OpSchedule, Schedule
 from chunkdsl.plan.summary import Started, Summary, Transfer
 
 WIDTH = 120
-SPACES = {"all": "all shards", "own": "own shard", "whole": "whole", "": ""}
+SPACES = {"all": "all shards", "own": "own shard", "whole": "whole", "columns": "own shard, by columns", "": ""}
 ORDERS = {
     "up": "own, next ranks",
     "down": "own, previous ranks",

@@ -45,10 +45,12 @@ class Machine:
                 self.target = properties.gcnArchName.split(":")[0]
                 library = ctypes.CDLL("libamdhip64.so")
                 self._memcpy, self._new_stream = library.hipMemcpyAsync, library.hipStreamCreateWithFlags
+                self._memcpy_rows = library.hipMemcpy2DAsync
             else:
                 self.target = f"sm_{properties.major}{properties.minor}"
                 library = ctypes.CDLL("libcuda.so.1")
                 self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
+                self._memcpy_rows = library.cuMemcpy2DAsync_v2
 
     def among(self, ranks, group):
         """The same device among some of its ranks (ascending, as it counts), whose process group is `group`."""
@@ -103,6 +105,23 @@ class Machine:
         code = self._memcpy(*places, ctypes.c_size_t(nbytes), ctypes.c_void_p(stream))
         if code:
             raise RuntimeError(f"asynchronous copy of {nbytes} bytes failed with driver error {code}")
+
+    def copy_rows(self, destination, pitch, source, source_pitch, width, height, lane, label=""):
+        """Copy `height` rows of `width` bytes; rows begin `pitch` and `source_pitch` bytes apart. Else as `copy`."""
+        stream = self._stream(lane).cuda_stream
+        if label:
+            torch.cuda.nvtx.mark(label)
+        if torch.version.hip:
+            values = (destination, pitch, source, source_pitch, width, height)
+            code = self._memcpy_rows(*map(ctypes.c_void_p, values), 4, ctypes.c_void_p(stream))  # 4: by the addresses
+        else:
+            unified = 4  # CU_MEMORYTYPE_UNIFIED: the driver finds the device by the address
+            sides = [(0, 0, unified, 0, address, 0, bytes_) for address, bytes_ in
+                     ((source, source_pitch), (destination, pitch))]  # fmt: skip
+            box = (ctypes.c_uint64 * 16)(*sides[0], *sides[1], width, height)  # CUDA_MEMCPY2D: fields of 8 bytes each
+            code = self._memcpy_rows(box, ctypes.c_void_p(stream))
+        if code:
+            raise RuntimeError(f"asynchronous copy of {height} x {width} bytes failed with driver error {code}")
 
     def fork(self, lane):
         """Work given to `lane` from now on starts after everything given to the main lane so far."""
@@ -182,6 +201,15 @@ class Machine:
             dist.all_gather_into_tensor(out, tensor, group=self.group)
         else:
             dist.all_gather(list(out.unbind()), tensor, group=self.group)
+        return out
+
+    def all_to_all(self, tensor):
+        """[world, ...]: of every rank's [world, ...] the entry that is for this rank. Collective."""
+        tensor = tensor.contiguous()
+        if dist.get_backend(self.group) != "nccl":
+            return self.gather(tensor)[:, self.rank]
+        out = torch.empty_like(tensor)
+        dist.all_to_all_single(out, tensor, group=self.group)
         return out
 
     def total_shard(self, tensor, rows):

@@ -59,6 +59,8 @@ def kernel_of(task: Task, launches: dict[str, str]) -> str:
     """Name of the kernel that carries out a task."""
     if task.lane != "main":
         return launches[task.lane] or "copy"
+    if "stages its block" in task.name or "entry barrier before blocks" in task.name:
+        return "deal_block"
     if task.kind == "stage" or "entry barrier" in task.name:
         return "stage_shard"
     return "close_call" if task.kind == "barrier" else ""

@@ -25,11 +25,11 @@ def advance(accesses: Accesses, lane: Lane, work: CopyWork, draw: random.Random)
         return
     source, start = accesses.space.span(work.source, work.nbytes, lane.rank, who + ", source")
     target, to = accesses.space.span(work.destination, work.nbytes, lane.rank, who + ", destination")
-    whole = work.nbytes in _WORDS or draw.random() < 0.5
+    word = work.nbytes in _WORDS and not work.data
+    whole = word or draw.random() < 0.5
     left = work.nbytes - work.moved
     count = left if whole else min(left, max(16, work.nbytes // 4 // 16 * 16))
     start, to = start + work.moved, to + work.moved
-    word = work.nbytes in _WORDS
     if accesses.races:
         accesses.read(lane, source, accesses.range(source, start, count), min(source.itemsize, 4), Kind.PLAIN)
         kind = Kind.ATOMIC_SYS if word else Kind.PLAIN
@@ -57,6 +57,6 @@ def _record(accesses: Accesses, lane: Lane, work: CopyWork, source, target) -> N
         target.place,
         target.in_elements(accesses.range(target, to, work.nbytes)),
         work.nbytes,
-        target.word(to, work.nbytes) if work.nbytes in _WORDS else None,
+        target.word(to, work.nbytes) if work.nbytes in _WORDS and not work.data else None,
     )
     log.copies(Origin(lane.rank, work.call, lane.lane, -1, "copy", -1)).events.append(event)

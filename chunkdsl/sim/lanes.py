@@ -37,13 +37,14 @@ class Launch:
 
 @dataclass(eq=False)
 class CopyWork:
-    """A copy of `nbytes` bytes between two addresses."""
+    """A copy of `nbytes` bytes between two addresses. `data`: part of a box, which publishes nothing."""
 
     destination: int
     source: int
     nbytes: int
     call: int
     clock: Clock
+    data: bool = False
     moved: int = 0
     done: bool = False
 

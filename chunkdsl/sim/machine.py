@@ -98,6 +98,11 @@ class SimMachine:
         """Queue a copy between two addresses on a lane and return."""
         self._world.copy(self, destination, source, nbytes, lane)
 
+    def copy_rows(self, destination, pitch, source, source_pitch, width, height, lane, label=""):
+        """Queue a copy of rows of `width` bytes, row by row, on a lane and return."""
+        for row in range(height):
+            self._world.copy(self, destination + row * pitch, source + row * source_pitch, width, lane, data=True)
+
     def fork(self, lane):
         """Work given to `lane` from now on starts after everything given to the main lane so far."""
         self._forked.add(lane)
@@ -151,6 +156,10 @@ class SimMachine:
     def gather(self, tensor):
         """[world, *tensor.shape]: every rank's tensor, bits unchanged. Waits for the main lane first."""
         return torch.stack(self._tensors("gather", tensor))
+
+    def all_to_all(self, tensor):
+        """[world, ...]: of every rank's tensor the entry that is for this rank."""
+        return torch.stack(self._tensors("all_to_all", tensor))[:, self.rank]
 
     def total_shard(self, tensor, rows):
         """This rank's `rows` rows of the sum over ranks."""

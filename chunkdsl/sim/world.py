@@ -264,10 +264,12 @@ class World:
         work = Launch(label, number, machine.call, function, bound, int(programs), host.clock.copy())
         self._queue(machine.place, "main", work)
 
-    def copy(self, machine: SimMachine, destination: int, source: int, nbytes: int, lane: str) -> None:
-        """Queue a copy on a lane of the machine."""
+    def copy(self, machine: SimMachine, destination: int, source: int, nbytes: int, lane: str,
+             *, data: bool = False) -> None:
+        """Queue a copy on a lane of the machine. `data`: a row of something, never a word that publishes."""
         clock = self._host(machine.place).clock.copy()
-        self._queue(machine.place, lane, CopyWork(int(destination), int(source), int(nbytes), machine.call, clock))
+        work = CopyWork(int(destination), int(source), int(nbytes), machine.call, clock, data)
+        self._queue(machine.place, lane, work)
 
     def order(self, machine: SimMachine, first: str, then: str) -> None:
         """Later work of lane `then` starts after earlier work of lane `first`."""

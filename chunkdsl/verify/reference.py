@@ -9,7 +9,8 @@ import torch
 from chunkdsl.ir.graph import Op, Value
 
 LINEAR = frozenset(
-    "param const all_gather reduce_scatter all_reduce matmul transpose pick add sub neg mul div sum_rows".split()
+    "param const all_gather reduce_scatter all_reduce all_to_all matmul transpose pick add sub neg mul div "
+    "sum_rows".split()
 )
 
 
@@ -53,7 +54,7 @@ def _apply(v: Value, args: list[torch.Tensor]) -> torch.Tensor:
     match v.kind:
         case "const":
             return torch.tensor(float(v.attrs["number"]), dtype=torch.float64)
-        case "all_gather" | "reduce_scatter" | "all_reduce" | "cast":
+        case "all_gather" | "reduce_scatter" | "all_reduce" | "all_to_all" | "cast":
             return args[0]  # of the whole tensor; a pending sum is already its total
         case "matmul":
             return args[0] @ args[1]

@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
 from chunkdsl.ir.types import DimRange, Share, SymSize
-from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule, Schedule, Tiling
+from chunkdsl.plan.schedule import Deal, Extent, Launch, Moves, OpSchedule, Schedule, Tiling
 
 TILE = 16  # rows, columns and depth of the twin's tile
 LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
@@ -39,7 +39,8 @@ def twin_range(r: DimRange, world: int, rows: int = ROWS) -> DimRange:
 
 class Sizes:
     """Small sizes for the spec's: one for each distinct number, but two for a number that is a sharded size here and a
-    whole one there, as one number cannot be ragged on every rank and also as a whole."""
+    whole one there, as one number cannot be ragged on every rank and also as a whole. An all_to_all has its columns in
+    both ways: one size for them, sharded or not."""
 
     def __init__(self, schedule: Schedule, world: int) -> None:
         used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
@@ -49,6 +50,8 @@ class Sizes:
         self.rows = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
         others = enumerate(sorted(u for u in used if u[0] not in rows))
         self.sizes = {u: (UNIT + TILE * i) * (world if u[1] else 1) for i, u in others}
+        dealt = {x.cols.size for x in walk(schedule, Deal) if isinstance(x.cols.size, int)}
+        self.sizes |= {(size, False): self.sizes[size, True] for size in dealt if (size, True) in self.sizes}
 
     def of(self, size: SymSize, sharded: bool) -> SymSize:
         if isinstance(size, Share):
@@ -102,7 +105,8 @@ def rebuild(value, sizes: Sizes, tile_rows: int = 0):
         made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
         return replace_chunks(OpSchedule(**made), chunks)
     if isinstance(value, Moves):
-        return replace(value, cols=rebuild(value.cols, sizes), programs=min(value.programs, 1))
+        small = dict(cols=rebuild(value.cols, sizes), deal=rebuild(value.deal, sizes))
+        return replace(value, programs=min(value.programs, 1), **small)
     if is_dataclass(value):
         made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
         if "rows" in made:

@@ -48,6 +48,7 @@ class LocalMachine(Machine):
         self.sms, self.target = sms, f"sm_{properties.major}{properties.minor}"
         library = ctypes.CDLL("libcuda.so.1")
         self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
+        self._memcpy_rows = library.cuMemcpy2DAsync_v2
         self._lanes, self._keep, self._last = {}, [], None
 
     def symmetric(self, name, shape, dtype):
@@ -70,6 +71,9 @@ class LocalMachine(Machine):
         torch.cuda.current_stream().synchronize()
         self.board.meet(self.rank, None)
         return every
+
+    def all_to_all(self, tensor):
+        return self.gather(tensor)[:, self.rank]
 
     def total_shard(self, tensor, rows):
         """This rank's `rows` rows of the sum over ranks."""

@@ -1,0 +1,155 @@
+"""all_to_all in an op: its buffers, flags, staging and moves, and the launches on either side of it.
+
+Of a tensor that is there, it is a gather with other boxes: chunks arrive, and the tiles that read them wait. Of a tree
+with a product it splits its statement like a reduction without a sum: the launch below stores each tile where the
+peer that gets it will read it, the launch above waits and applies the rest of the statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chunkdsl.ir.graph import Value
+from chunkdsl.ir.types import evaluate
+from chunkdsl.lower.all_to_all_choices import settle_arrivals, settle_departures
+from chunkdsl.lower.choices import Choices, rows_tiling
+from chunkdsl.lower.transports import Transports
+from chunkdsl.plan.routes import GATHER_PEERS, Walk
+from chunkdsl.plan.schedule import (
+    Buffer,
+    Deal,
+    Destination,
+    Extent,
+    Flags,
+    Moves,
+    Operand,
+    Staging,
+)
+
+ARRIVALS = {"swizzle": Walk.DOWN_OWN, "direct": Walk.UP}  # shards in which order, when tiles send them
+
+
+class Dealing(Transports):
+    def _gather(self, value: Value, name: str):
+        return super()._gather(value, name) if value.kind == "all_gather" else self._arriving(value, name)
+
+    def _reduced(self, value: Value, reduction: Value, name: str, destination: Destination) -> None:
+        made = self._departing if reduction.kind == "all_to_all" else super()._reduced
+        made(value, reduction, name, destination)
+
+    def _deal(self, value: Value) -> Deal:
+        if len(self.program.mesh.axes) > 1:
+            self._refuse("all_to_all on a mesh of two axes", "use one axis, or gather and scatter", value.span)
+        if value.type.rank != 2:
+            self._refuse("all_to_all of a tensor that is not a matrix", "reshape it before the call", value.span)
+        return Deal("columns" if value.attrs["target"] else "rows", Extent(value.type.shape[1], True))
+
+    def _arriving(self, value: Value, name: str):
+        """Operand that reads the value, and (moves, staging, settled policy), as `_gather` has them."""
+        if value in self.gathers:
+            return self.gathers[value]
+        twin = next((g for g in self.gathers if g.kind == value.kind and g.args[0] is value.args[0]), None)
+        if twin is not None:
+            if twin.policy != value.policy:
+                what = "two all_to_alls of one tensor with different policies"
+                self._refuse(what, "bind one to a name and use the name", value.span)
+            self.gathers[value], self.places[value] = self.gathers[twin], self.places[twin]
+            self.names[value] = self.names[twin]
+            return self.gathers[value]
+        deal = self._deal(value)
+        onto_rows = deal.onto == "rows"
+        source, _ = self._place(value.args[0], f"{name}_shard")
+        name = f"{source}_dealt" if source.startswith(f"{self.op.name}_") else f"{self.op.name}_{source}_dealt"
+        name = self._fresh(name, "", "_arrived", "_ready", "_pieces", "_sent")
+        dtype, rows, cols = self._dtype(value), self._rows(value), self._cols(value)
+        settle = Choices(value, f"{self.op.name}: all_to_all({source})", self.report, self.choices)
+        info = settle_arrivals(settle, deal.onto)
+        chunk, copy_engine = self._chunked(settle, value, info)
+        self._aligned(value, value.span)
+        if copy_engine and not isinstance(value.type.shape[1], int):
+            self._refuse("copy engines for rows of a run-time length", "fix the length, or write via = ldst",
+                         value.span)
+        info |= dict(chunk=chunk, space="own" if onto_rows else "all")
+        self._hold(name, dtype, value, deal, chunk)
+        pull, line = info["side"] == "pull", self._line(value.span)
+        sent = None
+        if pull:
+            sent = f"{name}_sent"
+            self.flags.append(Flags(f"{name}_ready", "symmetric", "rank", rows))
+            held = self._cols(value.args[0])
+            self.buffers.append(Buffer(sent, "symmetric", dtype, "whole" if onto_rows else "shard", rows, held))
+        if not copy_engine:
+            self.counters.append(Flags(f"{name}_pieces", "local", "chunk", rows, chunk))
+        moves = Moves(
+            name=f"{name}_move",
+            kind="deal",
+            via=info["via"],
+            side=info["side"],
+            walk=GATHER_PEERS[info["route"]],
+            programs=info["place"].programs if info["place"] else 0,
+            source=sent or source,
+            buffer=name,
+            dtype=dtype,
+            cols=cols,
+            arrived=f"{name}_arrived",
+            ready=f"{name}_ready" if pull else None,
+            counters=f"{name}_pieces",
+            line=line,
+            deal=deal,
+        )
+        staging = Staging(
+            f"{name}_stage", source, name, dtype, cols, rows, moves.ready, pull and copy_engine, line, deal, sent
+        )
+        layout = "block" if onto_rows else "padded"
+        operand = Operand(name, "a", dtype, name, layout, arrived=moves.arrived)
+        self.gathers[value] = (operand, (moves, staging, info))
+        self.places[value] = (name, layout)
+        self.names[value] = name
+        return self.gathers[value]
+
+    def _departing(self, value: Value, dealt: Value, name: str, destination: Destination) -> None:
+        """The launch that makes and sends what `dealt` deals out, and the one that makes `value` of what came."""
+        deal = self._deal(dealt)
+        onto_rows = deal.onto == "rows"
+        settle = Choices(dealt, f"{self.op.name}: all_to_all", self.report, self.choices)
+        info = settle_departures(settle)
+        chunk, _ = self._chunked(settle, dealt, info)
+        stem = self._fresh(f"{name}_dealt", "", "_arrived", "_tiles", "_full")
+        dtype = self._dtype(dealt)
+        self._hold(stem, dtype, dealt, deal, chunk)
+        self.counters.append(Flags(f"{stem}_tiles", "local", "chunk", self._rows(dealt), chunk))
+        sent = Destination(
+            "deal", stem, dtype, arrived=f"{stem}_arrived", counters=f"{stem}_tiles", deal=deal
+        )
+        self._tiles(
+            dealt.args[0], f"{name}_part", sent, space="all" if onto_rows else "columns", scatter=(info, chunk, None)
+        )
+        role = "column" if dealt.type.shape[1] == 1 else "full"
+        came = Operand(f"{stem}_{role}", role, dtype, stem, "block" if onto_rows else "padded", arrived=sent.arrived)
+        operands, steps = {dealt: came}, []
+        result = self._epilogue(value, {}, operands, steps)
+        arrivals = Walk.UP if info["order"] == "local_first" else ARRIVALS[info["route"]]
+        self._launch(
+            f"{name}_whole", value, "own" if onto_rows else "all", Walk.UP if onto_rows else arrivals, chunk,
+            sent.arrived, rows_tiling(), None, (), None, None, operands, steps, result, destination, None, (), None,
+        )  # fmt: skip
+        self.launches[-1] = replace(self.launches[-1], from_every=onto_rows)
+
+    def _chunked(self, settle: Choices, value: Value, info: dict):
+        """(chunk, whether copy engines carry it). A chunk in bytes counts the rows of the whole value: of an all_to_all
+        onto rows a tile needs the parts of every rank, and so many bytes arrive for it."""
+        rows, copy_engine = self._rows(value), info["via"] == "copy_engine"
+        row_bytes = evaluate(value.type.shape[1], self.highs) * value.type.dtype.bytes
+        chunk = settle.chunk_rows(row_bytes)
+        copies = settle.buffers(row_bytes * -(-evaluate(rows, self.highs) // self.world), copy_engine)
+        self._settled(settle, info)
+        self.slots.append(copies)
+        self._words(chunk, rows, "all_to_all", value)
+        return chunk, copy_engine
+
+    def _hold(self, name: str, dtype: str, value: Value, deal: Deal, chunk) -> None:
+        """The buffer in which a rank's part of the value is put together, and its flags."""
+        rows, cols = self._rows(value), self._cols(value)
+        groups = "shard" if deal.onto == "rows" else "world"
+        self.buffers.append(Buffer(name, "symmetric", dtype, groups, rows, cols))
+        self.flags.append(Flags(f"{name}_arrived", "symmetric", "chunk", rows, chunk))
