@@ -13,7 +13,7 @@ from chunkdsl.ir.graph import Value
 from chunkdsl.ir.types import evaluate
 from chunkdsl.lower.all_to_all_choices import settle_arrivals, settle_departures
 from chunkdsl.lower.choices import Choices, rows_tiling
-from chunkdsl.lower.transports import Transports
+from chunkdsl.lower.over_rows import OverRowsLaunches
 from chunkdsl.plan.routes import GATHER_PEERS, Walk
 from chunkdsl.plan.schedule import (
     Buffer,
@@ -29,13 +29,21 @@ from chunkdsl.plan.schedule import (
 ARRIVALS = {"swizzle": Walk.DOWN_OWN, "direct": Walk.UP}  # shards in which order, when tiles send them
 
 
-class Dealing(Transports):
+class Dealing(OverRowsLaunches):
     def _gather(self, value: Value, name: str):
         return super()._gather(value, name) if value.kind == "all_gather" else self._arriving(value, name)
 
     def _reduced(self, value: Value, reduction: Value, name: str, destination: Destination) -> None:
         made = self._departing if reduction.kind == "all_to_all" else super()._reduced
         made(value, reduction, name, destination)
+
+    def _kept(self, value: Value, name: str) -> Operand:
+        """A value that arrives by all_to_all is copied out by tiles that wait for it."""
+        if value.kind != "all_to_all" or not self._arrives(value):
+            return super()._kept(value, name)
+        copy = self._fresh(f"{name}_whole")
+        self._tiles(value, copy, self._local(value, copy, False))
+        return Operand(copy, "a", self._dtype(value), copy, self._layout(value))
 
     def _deal(self, value: Value) -> Deal:
         if len(self.program.mesh.axes) > 1:

@@ -13,7 +13,6 @@ from chunkdsl.ir.graph import Value
 from chunkdsl.lower.dealing import Dealing
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
-from chunkdsl.lower.over_rows import OverRowsLaunches
 from chunkdsl.plan.schedule import (
     Buffer,
     Destination,
@@ -39,7 +38,7 @@ RESERVED = frozenset(
 )
 
 
-class OpBuilder(Dealing, OverRowsLaunches):
+class OpBuilder(Dealing):
     def build(self) -> OpSchedule | None:
         gate = settle_gate(self.op, self.program, self.report, self.choices, self.settled)
         try:
