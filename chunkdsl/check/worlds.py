@@ -178,7 +178,8 @@ def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
         sources += [n.fold.operand.source] if n.fold else []
         sources += [n.staging.source] if n.staging and not n.staging.deal else []
         rows = [(p.name, p.shape[-1], p.dtype) for p in map(parameters.get, sources) if p is not None]
-        if n.products and not n.over and n.a.source not in parameters:  # an operand that the op makes has the depth in its rows
+        # An operand that the op makes has the depth in its rows.
+        if n.products and not n.over and n.a.source not in parameters:
             rows.append((n.a.source, n.depth, n.a.dtype))
         for name, extent, dtype in rows:
             if dims_in(extent.size):

@@ -11,6 +11,7 @@ from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
 from chunkdsl.plan.schedule import Buffer, Extent, Flags, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
+from chunkdsl.render.deal import dealt
 
 SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
 
@@ -261,7 +262,9 @@ class LaunchView:
         chunk = self.launch.chunk if m.kind != "scatter" else self.launch.out_chunk
         local = f"self._{m.buffer}.local"
         if m.deal:
-            yield from self._dealt(m)
+            yield from self._chunk(f"{x}_chunk", chunk)
+            total, rows = dim_text(m.deal.cols.size, "dims"), dim_text(self.launch.rows, "bounds")
+            yield from (Argument(*found) for found in dealt(m, total, rows, m.source in self.pitched))
             return
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk)
@@ -300,32 +303,6 @@ class LaunchView:
             yield Argument(f"{x}_source", f"self._{m.source}", "None")
             yield Argument(f"{x}_arrived", f"self._{m.arrived}.local", "None")
             yield Argument(f"{x}_done", f"self._{m.done}", "None")
-        yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
-
-    def _dealt(self, m: Moves):
-        x, local = m.name, f"self._{m.buffer}.local"
-        onto_rows, pull = m.deal.onto == "rows", m.side == "pull"
-        total = dim_text(m.deal.cols.size, "dims")
-        yield Argument(f"{x}_total", total, total, True)
-        yield Argument(f"{x}_block", f"max(1, cdiv({total}, W))", f"max(1, cdiv({total}, W))", True)
-        yield from self._chunk(f"{x}_chunk", self.launch.chunk)
-        yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
-        cap = "stride_cap" if onto_rows else "W * stride_cap"
-        yield Argument(f"{x}_cap", cap, cap, True)
-        held = f"self._{m.source}" if m.source in self.pitched else f"{m.source}_"
-        source = f"{held}.local" if pull else held
-        yield Argument(f"{x}_source", f"{held}.table" if pull else held, "None")
-        yield Argument(f"{x}_source_pitch", f"{source}.shape[-1]", f"{source}.shape[-1]", True)
-        if pull:
-            rows = dim_text(self.launch.rows, "bounds")
-            sent_cap = f"stride_of({rows}, 1, self.PAD)" if onto_rows else "stride_cap"
-            yield Argument(f"{x}_source_cap", sent_cap, sent_cap, True)
-            yield Argument(f"{x}_buffer", local, "None")
-            yield Argument(f"{x}_arrived", f"self._{m.arrived}.local", "None")
-            yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")
-        else:
-            yield Argument(f"{x}_table", f"self._{m.buffer}.table", "None")
-            yield Argument(f"{x}_arrived_peers", f"self._{m.arrived}.table", "None")
         yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
 
     def _chunk(self, name: str, chunk):
