@@ -22,19 +22,12 @@ from chunkdsl.ir.graph import Gradient
 from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
+from chunkdsl.plan.extents import Deal, Extent
 from chunkdsl.plan.routes import Walk
 from chunkdsl.record import record
 
 if TYPE_CHECKING:
     from chunkdsl.plan.routing import Routing
-
-
-@record
-class Extent:
-    """A size of one rank: `size` elements, ceil-divided over the ranks when `sharded`."""
-
-    size: SymSize
-    sharded: bool = False
 
 
 @record
@@ -141,15 +134,6 @@ class Fold:
 
     accumulator: str
     operand: Operand
-
-
-@record
-class Deal:
-    """An all_to_all. onto "rows": rank r has all rows of column shard r and gets row shard r, the columns of rank q at
-    q * C with C = ceil(columns / W). onto "columns": the other way, the rows of rank q at shard q. `cols`: sharded."""
-
-    onto: str
-    cols: Extent
 
 
 @record

@@ -1,0 +1,23 @@
+"""Sizes of one rank, as schedules name them: an extent that may be sharded, and how an all_to_all deals columns out."""
+
+from __future__ import annotations
+
+from chunkdsl.ir.types import SymSize
+from chunkdsl.record import record
+
+
+@record
+class Extent:
+    """A size of one rank: `size` elements, ceil-divided over the ranks when `sharded`."""
+
+    size: SymSize
+    sharded: bool = False
+
+
+@record
+class Deal:
+    """An all_to_all. onto "rows": rank r has all rows of column shard r and gets row shard r, the columns of rank q at
+    q * C with C = ceil(columns / W). onto "columns": the other way, the rows of rank q at shard q. `cols`: sharded."""
+
+    onto: str
+    cols: Extent
