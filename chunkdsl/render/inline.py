@@ -17,6 +17,7 @@ FILES = (
     "dispatch.py",
     "arguments.py",
     "sums.py",
+    "layer.py",
     "operation.py",
     "exchange.py",
     "deal.py",

@@ -8,6 +8,8 @@ import math
 
 import torch
 
+from chunkdsl.runtime.layer import OpLayer
+
 
 def cdiv(a, b):
     return -(-a // b)
@@ -99,3 +101,7 @@ class Arguments:
     def _aligned(self, tensor):
         tensor = tensor.contiguous()
         return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+    def as_module(self, weights, seed=0, std=0.02):
+        """A torch.nn.Module of this op whose `weights` (names of its tensors) are parameters; see OpLayer."""
+        return OpLayer(self, weights, seed, std)

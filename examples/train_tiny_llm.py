@@ -1,0 +1,232 @@
+"""Train a small decoder on text that comes with Python, tensor-parallel, with the ops and gradients of a generated module.
+
+    torchrun --nproc-per-node 2 examples/train_tiny_llm.py --steps 50
+
+Tokens are sharded over the ranks between the layers, heads and hidden units inside them (examples/tiny_llm.chunk). Each
+step is also taken by the same model in plain torch, on whole tensors, and the two losses are printed side by side; on
+GPUs the ops run fused, without them the module runs its fallback on gloo. Embedding and norms are replicated: their
+gradients are each rank's tokens' share, added up by an all-reduce, as Partial gradients want.
+
+--save FOLDER writes a checkpoint at the end, --resume FOLDER starts from one: on any number of ranks that divides 4
+heads. --csv FILE and --plot FILE keep the losses. Exit codes: 0 the losses agree, 1 they do not, 2 it could not run.
+"""
+
+import argparse
+import csv
+import gc
+import os
+import pydoc_data.topics
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
+import torch.nn.functional as F
+from torch import nn
+from tp_mlp_inference import CannotRun, built_module, join, load, shard
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTH, HEADS, LENGTH, BATCH, LAYERS, SYMBOLS = 64, 4, 64, 4, 2, 128
+TOLERANCE = 1e-3  # of the loss; in f32 only the order of additions differs
+
+
+def main():
+    args = arguments()
+    warnings.filterwarnings("ignore", "(?s).*runs its fallback", RuntimeWarning)  # it is printed below
+    try:
+        cuda = torch.cuda.is_available()
+        rank = join(cuda, os.environ)
+        try:
+            return train(args, rank, torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu"))
+        finally:
+            gc.collect()
+            dist.destroy_process_group()
+    except CannotRun as why:
+        print(f"train_tiny_llm: {why}", file=sys.stderr)
+        return 2
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", default=50, type=int)
+    parser.add_argument("--spec", default=ROOT / "examples" / "tiny_llm.chunk", type=Path)
+    parser.add_argument("--build", default=ROOT / "build", type=Path, metavar="FOLDER", help="default: build")
+    parser.add_argument("--module", type=Path, help="a module that is built already")
+    parser.add_argument("--save", type=Path, metavar="FOLDER")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER")
+    parser.add_argument("--csv", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="needs matplotlib")
+    return parser.parse_args()
+
+
+# ---- the model, once: `ops` are those of the module, or plain torch on whole tensors
+
+
+class Layer(nn.Module):
+    def __init__(self, qkv, out, mlp, world):
+        super().__init__()
+        self.qkv, self.out, self.mlp, self.world = qkv, out, mlp, world
+        self.first, self.second = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x):
+        x = x + self.out(self.attention(self.qkv(F.rms_norm(x, (WIDTH,), self.first))))
+        return x + self.mlp(F.rms_norm(x, (WIDTH,), self.second))
+
+    def attention(self, y):
+        """Causal attention of this rank's heads over all tokens: [T, 3 x heads x width] -> [T, heads x width]."""
+        heads = HEADS // self.world
+        q, k, v = y.view(BATCH, LENGTH, heads, 3, WIDTH // HEADS).permute(3, 0, 2, 1, 4)
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return a.transpose(1, 2).reshape(BATCH * LENGTH, -1)
+
+
+class Decoder(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        g = torch.Generator().manual_seed(1)
+        self.embedding = nn.Parameter(torch.randn(SYMBOLS, WIDTH, generator=g) * 0.1)
+        self.position = nn.Parameter(torch.randn(LENGTH, WIDTH, generator=g) * 0.1)
+        self.norm = nn.Parameter(torch.ones(WIDTH))
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, tokens, places):
+        x = self.embedding[tokens] + self.position[places]
+        for layer in self.layers:
+            x = layer(x)
+        return F.rms_norm(x, (WIDTH,), self.norm) @ self.embedding.T
+
+
+class Dense(nn.Module):
+    """What an op computes, on whole tensors; takes the weights of an OpLayer."""
+
+    def __init__(self, weights, compute):
+        super().__init__()
+        self.weights = nn.ParameterDict({k: nn.Parameter(v.clone()) for k, v in weights.items()})
+        self.compute = compute
+
+    def forward(self, x):
+        return self.compute(x, self.weights)
+
+
+def dense_mlp(x, w):
+    return F.gelu(x @ w["w1"].T + w["b1"]) @ w["w2"].T
+
+
+def models(m, device):
+    """The tensor-parallel decoder and the dense one, with equal weights."""
+    parallel, dense = [], []
+    for i in range(LAYERS):
+        ops = [
+            m.qkv.as_module(["wqkv"], seed=10 * i + 2, std=0.1),
+            m.out.as_module(["wo"], seed=10 * i + 3, std=0.1),
+            m.mlp.as_module(["w1", "b1", "w2"], seed=10 * i + 4, std=0.1),
+        ]
+        parallel.append(Layer(*ops, dist.get_world_size()))
+        weights = [op.dense() for op in ops]
+        linear = [Dense(w, lambda x, held: x @ next(iter(held.values())).T) for w in weights[:2]]
+        dense.append(Layer(*linear, Dense(weights[2], dense_mlp), 1))
+    return Decoder(parallel).to(device), Decoder(dense).to(device)
+
+
+def same_weights(parallel, dense):
+    """Make the dense model's weights those of the parallel one. Collective."""
+    with torch.no_grad():
+        theirs = {name.replace(".weights.", "."): p for name, p in dense.named_parameters()}
+        for name, ours in parallel.named_parameters():
+            theirs[name].copy_(ours.full_tensor() if hasattr(ours, "full_tensor") else ours)
+
+
+# ---- training
+
+
+def batch(text, step, device):
+    g = torch.Generator().manual_seed(step)
+    starts = torch.randint(len(text) - LENGTH - 1, (BATCH,), generator=g)
+    rows = torch.stack([text[s : s + LENGTH + 1] for s in starts]).to(device)
+    return rows[:, :-1].reshape(-1), rows[:, 1:].reshape(-1)
+
+
+def train(args, rank, device):
+    world, total = dist.get_world_size(), BATCH * LENGTH
+    if HEADS % world:
+        raise CannotRun(f"{HEADS} heads are not divided by {world} ranks")
+    path = built_module(args, rank)
+    try:
+        m = load(path).TinyLlm(dist.group.WORLD, device=device, T=total)
+    except ValueError as why:
+        raise CannotRun(str(why)) from None
+    corpus = "\n".join(pydoc_data.topics.topics.values()).encode("ascii", "ignore")
+    text = torch.frombuffer(bytearray(corpus), dtype=torch.uint8).long()
+    parallel, dense = models(m, device)
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False) for model in (parallel, dense)]
+    first = 0
+    if args.resume is not None:
+        state = {"model": parallel.state_dict(), "step": 0}
+        checkpoint.load(state, checkpoint_id=args.resume)
+        parallel.load_state_dict(state["model"])
+        same_weights(parallel, dense)
+        first = state["step"]
+    places = torch.arange(LENGTH, device=device).repeat(BATCH)
+    rows, worst = [], 0.0
+    for step in range(first, first + args.steps):
+        tokens, targets = batch(text, step, device)
+        mine, wanted, where = (shard(t, ((total, True),), world, rank) for t in (tokens, targets, places))
+        share = F.cross_entropy(parallel(mine, where), wanted, reduction="sum") / total
+        share.backward()
+        add_up(parallel)
+        loss = share.detach()
+        dist.all_reduce(loss)
+        reference = F.cross_entropy(dense(tokens, places), targets)
+        reference.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        rows.append((step, loss.item(), reference.item()))
+        worst = max(worst, abs(rows[-1][1] - rows[-1][2]) / rows[-1][2])
+        if rank == 0:
+            progress(step - first + 1, args.steps, rows[-1])
+    m.check()
+    why = m.mlp.unfused({"T": total})
+    if args.save is not None:
+        checkpoint.save({"model": parallel.state_dict(), "step": first + args.steps}, checkpoint_id=args.save)
+    m.close()
+    if rank == 0:
+        keep(args, rows)
+        print(f"\nranks    {world} on {device.type}, {total} tokens a step, {len(text):,} characters of text")
+        print(f"path     {'fused' if why is None else f'fallback, because {why}'}")
+        print(f"loss     {rows[0][1]:.4f} -> {rows[-1][1]:.4f}; dense {rows[0][2]:.4f} -> {rows[-1][2]:.4f}")
+        print(f"losses   {'agree' if worst <= TOLERANCE else 'DO NOT AGREE'} with the dense model's: {worst:.1e} apart")
+    return 0 if worst <= TOLERANCE else 1
+
+
+def add_up(model):
+    """Gradients of replicated parameters are this rank's tokens' share: the sum over ranks is ours to make."""
+    for p in model.parameters():
+        if not hasattr(p, "full_tensor"):  # a DTensor is sharded by the spec, and its gradient is whole
+            dist.all_reduce(p.grad)
+
+
+def progress(done, steps, row):
+    bar = "#" * (30 * done // steps)
+    end = "" if sys.stdout.isatty() else "\n"
+    start = "\r" if sys.stdout.isatty() else ""
+    print(f"{start}[{bar:<30}] {done}/{steps}  loss {row[1]:.4f}  dense {row[2]:.4f}", end=end, flush=True)
+
+
+def keep(args, rows):
+    if args.csv is not None:
+        with open(args.csv, "w", newline="") as file:
+            csv.writer(file).writerows([("step", "loss", "dense"), *rows])
+    if args.plot is not None:
+        from matplotlib import pyplot
+
+        for i, name in ((1, "generated module"), (2, "dense")):
+            pyplot.plot([r[0] for r in rows], [r[i] for r in rows], label=name, linestyle="-" if i == 1 else ":")
+        pyplot.xlabel("step"), pyplot.ylabel("loss"), pyplot.legend()
+        pyplot.savefig(args.plot)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""examples/train_tiny_llm.py on CPU processes: losses of the dense model, and a checkpoint of 4 ranks read by 2."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chunkdsl.pipeline import check_source
+from chunkdsl.render.module import render_module
+from chunkdsl.source import Source
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = ROOT / "examples" / "train_tiny_llm.py"
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory):
+    checked = check_source(Source("tiny_llm.chunk", PROGRAM.with_name("tiny_llm.chunk").read_text(encoding="utf-8")))
+    assert not checked.report.diagnostics, checked.report.diagnostics
+    path = tmp_path_factory.mktemp("module") / "tiny_llm.py"
+    path.write_text(render_module(checked.schedule, (1, 2, 4)), encoding="utf-8")
+    return path
+
+
+def train(ranks, *arguments):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(PROGRAM)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [*launch, *map(str, arguments)], capture_output=True, text=True, timeout=280, env=environment
+    )
+
+
+def losses(path):
+    with open(path, newline="") as file:
+        return [(int(step), float(ours), float(dense)) for step, ours, dense in list(csv.reader(file))[1:]]
+
+
+def test_a_checkpoint_of_four_ranks_resumes_on_two_and_the_losses_stay_those_of_the_dense_model(module, tmp_path):
+    common = ("--module", module)
+    saved = train(4, *common, "--steps", 2, "--save", tmp_path / "kept", "--csv", tmp_path / "a.csv")
+    assert saved.returncode == 0, saved.stderr
+    assert "4 on cpu" in saved.stdout and "losses   agree" in saved.stdout
+    resumed = train(2, *common, "--steps", 1, "--resume", tmp_path / "kept", "--csv", tmp_path / "b.csv")
+    assert resumed.returncode == 0, resumed.stderr
+    first, second = losses(tmp_path / "a.csv"), losses(tmp_path / "b.csv")
+    assert [step for step, _, _ in first + second] == [0, 1, 2]
+    assert all(abs(ours - dense) < 1e-4 * dense for _, ours, dense in first + second)
+    assert first[0][1] > 4.8 and second[0][1] < 4.8  # about log 128 before training, less when it goes on
