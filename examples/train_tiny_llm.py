@@ -1,4 +1,4 @@
-"""Train a small decoder on text that comes with Python, tensor-parallel, with the ops and gradients of a generated module.
+"""Train a small decoder on text that comes with Python, tensor-parallel, with ops and gradients of a generated module.
 
     torchrun --nproc-per-node 2 examples/train_tiny_llm.py --steps 50
 
