@@ -11,7 +11,7 @@ import torch
 class OpLayer(torch.nn.Module):
     """`operation` with some of its tensors as parameters: `layer(x)` for an op (x, w1, b1, w2) with three weights.
 
-    Values are drawn as whole tensors from `seed`, normal with deviation `std` (vectors are 0), and then cut: the same on
+    Values are drawn as whole tensors from `seed`, normal with deviation `std` (vectors are 0), then cut: the same on
     any number of ranks. ValueError for a name that the op has not, for one whose shape holds a run-time size, and on a
     mesh of two axes.
     """
