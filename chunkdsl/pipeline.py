@@ -97,11 +97,20 @@ def build(path: str, named: Collection[World] = ()) -> Checked:
 
 def plan(path: str, world: World | None = None, rank: int = 0, dims: Mapping[str, int] | None = None) -> Planned:
     """One call of every op of a spec, unrolled: by default for the mesh's own size and the largest run-time dims."""
+    return plan_checked(read_one(path), world, rank, dims)
+
+
+def plan_checked(
+    checked: Checked, world: World | None = None, rank: int = 0, dims: Mapping[str, int] | None = None,
+    largest: int | None = None,
+) -> Planned:  # fmt: skip
+    """That of a spec which was read and checked before. `largest`: tasks above which a plan is refused."""
+    largest = largest or LARGEST_PLAN
     from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import bind_dims, largest_dims, no_such_rank, plan_too_large
     from chunkdsl.ir.meshes import bindings, outside, ranks_of, route_world, scope, subgroup
 
-    planned = Planned(read_one(path))
+    planned = Planned(checked)
     report, made = planned.checked.report, planned.checked.schedule
     if report.failed:
         return planned
@@ -119,8 +128,8 @@ def plan(path: str, world: World | None = None, rank: int = 0, dims: Mapping[str
     if not report.failed:
         for op in made.ops:
             bound = sizes | outside(made.mesh, op.over, world, rank)
-            if (tasks := expected_tasks(op, scope(made.mesh, op.over, world), bound)) > LARGEST_PLAN:
-                report.add(plan_too_large(op.name, tasks, LARGEST_PLAN))
+            if (tasks := expected_tasks(op, scope(made.mesh, op.over, world), bound)) > largest:
+                report.add(plan_too_large(op.name, tasks, largest))
     if not report.failed:
         from chunkdsl.check.worlds import misfit
         from chunkdsl.plan.summary import summarise
@@ -173,6 +182,15 @@ def timeline(
 ) -> tuple[Checked, list[Prediction]]:  # fmt: skip
     """One call of every op of a spec as the cost model predicts it: by default for the mesh's own size, the largest
     run-time dims and the GPU that goes with the mesh's link. `captured`: replayed from a CUDA graph."""
+    checked = read_one(path)
+    return checked, predict_checked(checked, world, gpu, dims, captured)
+
+
+def predict_checked(
+    checked: Checked, world: int | None = None, gpu: str | None = None, dims: Mapping[str, int] | None = None,
+    captured: bool = True,
+) -> list[Prediction]:  # fmt: skip
+    """The predictions for a spec which was read and checked before; none, with findings, where there can be none."""
     from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import bind_dims, plan_too_large
     from chunkdsl.check.plans import line_span
@@ -186,12 +204,11 @@ def timeline(
     from chunkdsl.plan.summary import expected_tasks
     from chunkdsl.plan.unroll import unroll
 
-    checked = read_one(path)
     report, made = checked.report, checked.schedule
     if gpu is not None and gpu not in gpu_names():
         report.add(no_such_gpu(gpu, Nearest(gpu_names()).of(gpu), gpu_names()))
     if report.failed:
-        return checked, []
+        return []
     sizes = bind_dims(made.ranges, dims or {}, report)
     (world,) = fit_worlds([world or made.world], made.mesh, report) or [made.world]
     first = bindings(made.mesh, world)  # of two axes the first subgroup, which has most to do
@@ -204,13 +221,13 @@ def timeline(
             if op.exchange:
                 report.add(exchange_not_predicted(op.name, line_span(report.source, op.line)))
     if report.failed:
-        return checked, []
+        return []
     predictions = []
     for op in made.ops:
         link = made.link_of(op)
         unrolled = unroll(made, op, scope(made.mesh, op.over, world), [sizes | first])
         predictions.append(predict(op, unrolled, machine(gpu or default_gpu(link), link, captured)))
-    return checked, predictions
+    return predictions
 
 
 def read_one(path: str) -> Checked:

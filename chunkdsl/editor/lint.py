@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from chunkdsl import pipeline
 from chunkdsl.crash import explain_crash
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix, Label, Report, Severity
 from chunkdsl.editor.segments import Excerpt, Relations, Segment, declares, excerpt, segments
 from chunkdsl.ignores import apply_ignores
-from chunkdsl.pipeline import check_report
+from chunkdsl.pipeline import Checked
 from chunkdsl.source import Source, Span
 
-LAST = 2
+STAGES = (pipeline.parse, pipeline.lower, pipeline.schedule)
+LAST = len(STAGES) - 1
 LARGEST_PART = 0.3  # of the items: above it a whole check is as quick
-_STAGES = {"CD1": 0, "CD2": 1}  # the stage that a family belongs to; the others are the last's
+
+Staged = tuple[int, Diagnostic]  # a finding and the stage that found it
 
 
 @dataclass(frozen=True)
@@ -30,20 +33,20 @@ class Lint:
     path: str
     text: str
     segments: tuple[Segment, ...]
-    found: tuple[tuple[Diagnostic, ...], ...]
+    found: tuple[tuple[Staged, ...], ...]
     known: tuple[int, ...]
-    loose: tuple[Diagnostic, ...]
+    loose: tuple[Staged, ...]
     whole: bool
 
     @property
     def stage(self) -> int:
         """The first stage with an error: what later ones would say is not said."""
-        return _stage_of(d for part in (*self.found, self.loose) for d in part)
+        return _stage_of(s for part in (*self.found, self.loose) for s in part)
 
     def report(self) -> Report:
         """What `chunkdsl check` reports for the text."""
         report, last = Report(Source(self.path, self.text)), self.stage
-        report.extend(d for part in (*self.found, self.loose) for d in part if _stage(d) <= last)
+        report.extend(d for part in (*self.found, self.loose) for stage, d in part if stage <= last)
         apply_ignores(report)
         return report
 
@@ -57,17 +60,24 @@ def lint_whole(path: str, text: str) -> Lint:
     """All of it through all stages."""
     parts = segments(text)
     found, loose = _sort(_check(path, text), parts)
-    stage = _stage_of((*loose, *(d for part in found for d in part)))
+    stage = _stage_of((*loose, *(s for part in found for s in part)))
     return Lint(path, text, parts, found, (stage,) * len(parts), loose, whole=True)
 
 
-def _check(path: str, text: str) -> tuple[Diagnostic, ...]:
-    report = Report(Source(path, text))
-    try:
-        check_report(report)
-    except Exception as error:
-        report.add(explain_crash(error))
-    return report.diagnostics
+def _check(path: str, text: str) -> list[Staged]:
+    """What `pipeline.check_report` finds, in order of place, with the stage that found it."""
+    checked, stages = Checked(Report(Source(path, text))), {}
+    report = checked.report
+    for number, stage in enumerate(STAGES):
+        if report.failed:
+            break
+        try:
+            stage(checked)
+        except Exception as error:
+            report.add(explain_crash(error))
+        for d in report.diagnostics:
+            stages.setdefault(d, number)
+    return [(stages[d], d) for d in report.diagnostics]
 
 
 def _update(before: Lint, text: str) -> Lint | None:
@@ -87,11 +97,11 @@ def _update(before: Lint, text: str) -> Lint | None:
     if len(affected) > max(20, LARGEST_PART * len(new)):
         return None
     part = excerpt(new, relations.needed(affected))
-    findings = [_moved(d, part.outward) for d in _check(before.path, part.text)]
+    findings = [(stage, _moved(d, part.outward)) for stage, d in _check(before.path, part.text)]
     fresh, loose = _sort(findings, new)
     if loose:
         return None
-    stage = _stage_of(findings)
+    reached = _stage_of(findings)
     shift = len(text) - len(before.text)
     border = old[head].start if head < len(old) else len(before.text)
     found, known = [], []
@@ -99,10 +109,12 @@ def _update(before: Lint, text: str) -> Lint | None:
         at = i if i < head else i - len(new) + len(old)
         if i in affected:
             found.append(fresh[i])
-            known.append(stage)
+            known.append(reached)
         else:
             kept = before.found[at]
-            found.append(kept if not shift else tuple(_moved(d, lambda o: o + shift * (o >= border)) for d in kept))
+            if shift:
+                kept = tuple((stage, _moved(d, lambda o: o + shift * (o >= border))) for stage, d in kept)
+            found.append(kept)
             known.append(before.known[at])
     result = Lint(before.path, text, new, tuple(found), tuple(known), (), whole=False)
     return result if min(known) >= result.stage else None
@@ -121,30 +133,24 @@ def _common(old: tuple[Segment, ...], new: tuple[Segment, ...]) -> tuple[int, in
     return head, tail
 
 
-def _sort(findings: Iterable[Diagnostic], parts: tuple[Segment, ...]) -> tuple[tuple, tuple[Diagnostic, ...]]:
+def _sort(findings: Iterable[Staged], parts: tuple[Segment, ...]) -> tuple[tuple, tuple[Staged, ...]]:
     """Findings by segment, and those about none."""
-    found: list[list[Diagnostic]] = [[] for _ in parts]
-    loose: list[Diagnostic] = []
+    found: list[list[Staged]] = [[] for _ in parts]
+    loose: list[Staged] = []
     at = 0
-    for d in findings:  # in order of place
+    for stage, d in findings:  # in order of place
         while d.span is not None and at + 1 < len(parts) and parts[at + 1].start <= d.span.start:
             at += 1
         if d.span is None or not parts or d.span.start < parts[at].start:
-            loose.append(d)
+            loose.append((stage, d))
         else:
-            found[at].append(d)
+            found[at].append((stage, d))
     return tuple(map(tuple, found)), tuple(loose)
 
 
-def _stage(d: Diagnostic) -> int:
-    """The stage that finds it; -1 for what no stage does."""
-    if d.code == "CD005":  # a version that is not read: the parser's
-        return 0
-    return -1 if d.code.startswith("CD0") else _STAGES.get(d.code[:3], LAST)
-
-
-def _stage_of(findings: Iterable[Diagnostic]) -> int:
-    return min((s for d in findings if d.severity is Severity.ERROR and (s := _stage(d)) >= 0), default=LAST)
+def _stage_of(findings: Iterable[Staged]) -> int:
+    """The first stage with an error, or the last."""
+    return min((stage for stage, d in findings if d.severity is Severity.ERROR), default=LAST)
 
 
 def _moved(d: Diagnostic, at: Callable[[int], int]) -> Diagnostic:

@@ -162,31 +162,24 @@ def choices(made: Checked, op: str) -> list[str]:
 
 @lru_cache(maxsize=128)
 def chunks(path: str, text: str, op: str) -> list[str]:
-    """How the rows of an op travel, and what of it the cost model expects to stay exposed, at the largest sizes."""
-    made = checked(path, text)
-    found = schedule_of(made, op)
-    if found is None:
-        return []
-    from chunkdsl.check.worlds import misfit
-    from chunkdsl.cost.constants import default_gpu, machine
-    from chunkdsl.cost.predict import predict
-    from chunkdsl.plan.summary import expected_tasks, summarise
-    from chunkdsl.plan.unroll import unroll
+    """How the rows of an op travel, and what of it the cost model expects to stay exposed, at the largest sizes; []
+    where there is no plan or it is too large to make between two keystrokes."""
+    from chunkdsl.pipeline import plan_checked, predict_checked
 
-    schedule = made.schedule
-    largest = {r.name: r.high for r in schedule.ranges}
-    if misfit(found, schedule.world) or expected_tasks(found, schedule.world, largest) > LARGEST_PLAN:
+    made = check_report(Report(Source(path, text)))  # of its own: planning adds findings to it
+    if made.report.failed or schedule_of(made, op) is None:
         return []
-    plan = unroll(schedule, found, schedule.world, [largest], largest)
-    summary = summarise(schedule, found, plan, 0, largest, largest)
+    planned = next((p for p in plan_checked(made, largest=LARGEST_PLAN).ops if p.op.name == op), None)
+    if planned is None or planned.note:
+        return []
+    found = planned.summary.chunks
     lines = [
         f"{c.what}: {c.per_shard} chunk{'s' * (c.per_shard != 1)} of {c.rows} rows ({bytes_text(c.bytes)}) for each of "
-        f"{c.shards} shards" for c in summary.chunks
+        f"{c.shards} shards" for c in found
     ]
-    if summary.chunks:
-        gpu = default_gpu(schedule.link)
-        expected = predict(found, plan, machine(gpu, schedule.link, True))
-        lines.append(f"about {expected.exposed:.0f} us of communication exposed, of {expected.total:.0f} us on {gpu}")
+    for p in predict_checked(made) if found else ():
+        if p.op.name == op:
+            lines.append(f"about {p.exposed:.0f} us of communication exposed, of {p.total:.0f} us in all")
     return lines
 
 

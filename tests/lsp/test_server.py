@@ -228,12 +228,12 @@ def test_any_text_gets_an_answer_to_every_request(editor):
 FAULTY = """
 from chunkdsl.editor import lint
 from chunkdsl.lsp import features
-real = lint.check_report
-def check(report):
-    if "dim bomb" in report.source.text:
+real = lint.STAGES
+def lower(checked):
+    if "dim bomb" in checked.report.source.text:
         raise RuntimeError("boom")
-    return real(report)
-lint.check_report = check
+    return real[1](checked)
+lint.STAGES = (real[0], lower, real[2])
 features.hover = lambda document, position: 1 // 0
 from chunkdsl.cli import main; main(['lsp'])
 """
