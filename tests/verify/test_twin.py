@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chunkdsl.ir.meshes import bindings, inner_of, scope, world_text
 from chunkdsl.ir.types import evaluate
 from chunkdsl.pipeline import check_source
 from chunkdsl.plan.geometry import Geometry
@@ -17,7 +18,8 @@ from chunkdsl.verify.twin import TILE, shrink
 
 ROOT = Path(__file__).parent.parent.parent
 SPECS = sorted([*(ROOT / "specs").glob("*.chunk"), *(ROOT / "tests" / "gpu" / "specs").glob("*.chunk")])
-PAIRS = [(p, w) for p in SPECS for w in ((8,) if p.stem == "imported_ring" else (2, 4))]  # its file is for 8 ranks
+WORLDS = {"imported_ring": (8,), "two_tier_gather": ((1, 2), (2, 2)), "dp_tp_mlp": ((1, 2), (2, 2))}  # else 2 and 4
+PAIRS = [(p, w) for p in SPECS for w in WORLDS.get(p.stem, (2, 4))]
 
 
 def schedule_of(text, path="a.chunk"):
@@ -51,7 +53,7 @@ def different(shipped, twin):
     return pairs + ([("more tokens", len(shipped) - len(twin))] if len(shipped) != len(twin) else [])
 
 
-@pytest.mark.parametrize("path, world", PAIRS, ids=lambda p: getattr(p, "stem", p))
+@pytest.mark.parametrize("path, world", PAIRS, ids=lambda p: getattr(p, "stem", str(p)))
 def test_twin_and_shipped_source_differ_in_constants_only(schedules, path, world):
     shipped = schedules[path]
     twin = shrink(shipped, world)
@@ -59,7 +61,7 @@ def test_twin_and_shipped_source_differ_in_constants_only(schedules, path, world
     assert ours != theirs
     assert different(masked(ours), masked(theirs)) == []
     assert twin.digest == shipped.digest
-    print(f"{path.name}, {world} ranks, sha256 {twin.digest[:16]}")
+    print(f"{path.name}, {world_text(world)} ranks, sha256 {twin.digest[:16]}")
     for op in twin.ops:
         for launch, large in zip(op.launches, shipped.ops[twin.ops.index(op)].launches, strict=True):
             sizes = [(t.bm, t.bn, t.bk) for t in (large.tiling, launch.tiling)]
@@ -74,18 +76,19 @@ def test_a_difference_in_more_than_constants_is_seen(schedules):
     assert different(masked(text), masked(text.replace("128", "16"))) == []
 
 
-@pytest.mark.parametrize("path, world", PAIRS, ids=lambda p: getattr(p, "stem", p))
+@pytest.mark.parametrize("path, world", PAIRS, ids=lambda p: getattr(p, "stem", str(p)))
 def test_the_twin_has_two_of_everything_and_ragged_edges(schedules, path, world):
     twin = shrink(schedules[path], world)
-    full = {r.name: r.high for r in twin.ranges}
+    full = {r.name: r.high for r in twin.ranges} | bindings(twin.mesh, world)
     ragged = 0
     for op in twin.ops:
+        ranks = scope(twin.mesh, op.over, world)
         for n in op.launches:
-            g = Geometry.of(n.rows, n.space == "whole", op.pad, full, world)
+            g = Geometry.of(n.rows, n.space == "whole", op.pad, full, ranks, inner_of(op.over, full))
             for chunk in {n.chunk, n.out_chunk} - {None}:
                 assert g.chunks(chunk) >= 2, n.name
             for extent in [n.cols] + ([n.depth] if n.products else []):
-                mine = evaluate(extent.size, full) // (world if extent.sharded else 1)
+                mine = evaluate(extent.size, full) // (ranks if extent.sharded else 1)
                 assert mine >= 2 * TILE or mine % TILE, n.name
                 assert -(-mine // TILE) >= 2, n.name
                 ragged += mine % TILE != 0
