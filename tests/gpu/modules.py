@@ -35,3 +35,13 @@ def inputs(operation, dims: dict[str, int], rank: int, world: int, seed: int) ->
 
 def shape_scale(shape) -> float:
     return 1.0 if shape[-1] == 0 else shape[-1] ** -0.25
+
+
+def results(value) -> tuple:
+    """An op's results, also where it has but one."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def same(a, b) -> bool:
+    """All bits of all results."""
+    return all(torch.equal(x, y) for x, y in zip(results(a), results(b), strict=True))
