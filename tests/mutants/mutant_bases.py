@@ -70,6 +70,31 @@ op f(x, w) -> y {
     y = all_gather(x) @ w.T with { tile = 128x128x64, chunk = 256 along M, via = ldst, place = own_sms(4) }
 }
 """
+ROUTED = "tile = 16x16x16, chunk = 4 per shard, place = own_sms(1), buffers = 2"
+PLAN_GATHER = GATHERED + f"""
+plan p(t) : all_gather over tp {{
+    for i in range(tp - 1) {{
+        lane 0 {{ send t[(rank - i) mod tp] part 0 of 2 to (rank + 1) mod tp }}
+        lane 1 {{ fetch t[(rank + 1 + i) mod tp] part 1 of 2 from (rank + 1) mod tp }}
+    }}
+}}
+op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ route = p, {ROUTED} }} }}
+"""
+PLAN_RING = GATHERED + f"""
+plan p(t) : all_gather over tp {{
+    for i in range(tp - 1) {{ fetch t[(rank - 1 - i) mod tp] from (rank - 1) mod tp }}
+}}
+op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ route = p, {ROUTED} }} }}
+"""
+PLAN_SCATTER = PARTIAL + f"""
+plan p(t) : reduce_scatter over tp {{
+    for i in range(tp - 1) {{
+        lane 0 {{ send t[(rank - i - 1) mod tp] part 0 of 2 to (rank + 1) mod tp adding }}
+        lane 1 {{ send t[(rank + i + 1) mod tp] part 1 of 2 to (rank - 1) mod tp adding }}
+    }}
+}}
+op f(x, w, b) -> y {{ y = reduce_scatter(x @ w.T, M) + b with {{ route = p, {ROUTED} }} }}
+"""
 PUSHED = "route = swizzle, via = ldst, side = push, place = co_located, buffers = 2"
 SPECS = {
     "gather_copy_pull": gather("route = swizzle, via = copy_engine, side = pull"),
@@ -86,6 +111,9 @@ SPECS = {
     "scatter_ring": scatter("route = ring, via = ldst, place = own_sms(1), buffers = 2"),
     "two_shot": total("algorithm = two_shot, route = swizzle, via = ldst, place = co_located, buffers = 2"),
     "one_shot": total("algorithm = one_shot, route = swizzle, via = ldst, place = co_located, buffers = 2"),
+    "plan_gather": PLAN_GATHER,
+    "plan_ring": PLAN_RING,
+    "plan_scatter": PLAN_SCATTER,
     "mlp": MLP,
     "swiglu": SWIGLU,
     "large": LARGE,

@@ -66,6 +66,7 @@ FAULTS = (
             PIECES,
             "for col in range(0, {{ m }}_n, PIECE_COLS):",
             "for col in range(0, tl.minimum({{ m }}_n, PIECE_COLS), PIECE_COLS):",
+            times=2,
         ),
     ),
     Fault(

@@ -36,7 +36,7 @@ FAULTS = (
         "TMA store in flight at the release",
         TEMPLATE,
         SIM,
-        in_template(MOVES, "            bulk_wait(NVIDIA)\n", ""),
+        in_template(PIECES, "load([0, col]))\n            bulk_wait(NVIDIA)\n", "load([0, col]))\n"),
     ),
     Fault(
         "no proxy fence in tiles",

@@ -2,6 +2,7 @@
 
 import mutants_of_data
 import mutants_of_helpers
+import mutants_of_plans
 import mutants_of_programs
 import mutants_of_schedules
 import mutants_of_signals
@@ -16,6 +17,7 @@ FILES = (
     mutants_of_data,
     mutants_of_programs,
     mutants_of_helpers,
+    mutants_of_plans,
     mutants_of_wrappers,
 )
 FAULTS = [fault for file in FILES for fault in file.FAULTS]

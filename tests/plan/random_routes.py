@@ -1,0 +1,136 @@
+"""Random routes that keep their contract, faults planted in them, and an executor of its own that tells the two apart.
+
+The executor knows nothing of traces: it keeps, for each piece, how often each rank's contribution is in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import groupby
+
+from chunkdsl.plan.steps import Piece, Route, Step
+
+
+def tree_route(draw, contract: str, world: int) -> Route:
+    """Every shard goes from its owner along a random spanning tree, or its addends to the owner along one. `draw(low,
+    high)` is a random integer."""
+    steps: list[list[Step]] = [[] for _ in range(world)]
+    cuts = draw(1, 2)
+    for shard in range(world):
+        for part in range(cuts):
+            order = [shard, *shuffled(draw, [r for r in range(world) if r != shard])]
+            links = [(order[draw(0, i - 1)], order[i]) for i in range(1, world)]  # (nearer the owner, farther)
+            if contract == "reduce_scatter":
+                links = [(far, near) for near, far in reversed(links)]
+            for number, (holder, reader) in enumerate(links):
+                piece = Piece(shard, part, cuts)
+                adding, fetch = contract == "reduce_scatter", contract == "all_gather" and draw(0, 1)
+                when, lane = (number, shard, part), draw(0, 1)
+                action, issuer, peer = ("fetch", reader, holder) if fetch else ("send", holder, reader)
+                steps[issuer].append(Step(action, piece, piece, peer, adding, when, lane, line=1 + number))
+    return Route("tree", contract, (world,), tuple(tuple(sorted(s, key=lambda x: x.when)) for s in steps))
+
+
+def ring_route(draw, contract: str, world: int) -> Route:
+    """A ring through the ranks in a random order."""
+    order = shuffled(draw, list(range(world)))
+    steps = []
+    for rank in range(world):
+        at = order.index(rank)
+        mine = []
+        for i in range(world - 1):
+            shard = order[(at - i - (contract == "reduce_scatter")) % world]
+            mine.append(Step("send", Piece(shard), Piece(shard), order[(at + 1) % world],
+                             contract == "reduce_scatter", (i,), line=1))  # fmt: skip
+        steps.append(tuple(mine))
+    return Route("ring", contract, (world,), tuple(steps))
+
+
+def doubling_route(draw, contract: str, world: int) -> Route:
+    """Recursive doubling, or recursive halving with additions, among randomly numbered ranks. A power of two."""
+    names = shuffled(draw, list(range(world)))
+    bits = shuffled(draw, list(range(world.bit_length() - 1)))
+    steps: list[list[Step]] = [[] for _ in range(world)]
+    for at in range(world):
+        for k, bit in enumerate(bits):
+            partner, done = at ^ 1 << bit, sum(1 << b for b in bits[:k])
+            for shard in range(world):
+                if contract == "all_gather":
+                    moves = not (shard ^ at) & ~done
+                else:
+                    moves = not (shard ^ partner) & (done | 1 << bit)
+                if moves:
+                    piece = Piece(names[shard])
+                    adding = contract == "reduce_scatter"
+                    steps[names[at]].append(Step("send", piece, piece, names[partner], adding, (k, shard), line=1))
+    return Route("doubling", contract, (world,), tuple(map(tuple, steps)))
+
+
+def shuffled(draw, items: list) -> list:
+    made = list(items)
+    for i in range(len(made) - 1, 0, -1):
+        j = draw(0, i)
+        made[i], made[j] = made[j], made[i]
+    return made
+
+
+FAULTS = ("drop", "shard", "again", "peer", "reorder", "adding", "place")
+
+
+def plant(draw, route: Route, fault: str) -> Route:
+    """One random fault of a kind in a route with steps. It may turn out to be harmless: the executor tells."""
+    rank = draw(0, route.world - 1)
+    while not route.steps[rank]:
+        rank = (rank + 1) % route.world
+    number = draw(0, len(route.steps[rank]) - 1)
+    step, mine = route.steps[rank][number], list(route.steps[rank])
+    other = (step.source.shard + draw(1, route.world - 1)) % route.world
+    match fault:
+        case "drop":
+            del mine[number]
+        case "shard":
+            piece = replace(step.source, shard=other)
+            mine[number] = replace(step, source=piece, target=piece)
+        case "place":
+            mine[number] = replace(step, target=replace(step.target, shard=other))
+        case "again":
+            mine.insert(number, replace(step, when=(*step.when, 0)))
+        case "peer":
+            peer = (step.peer + 1 + draw(0, route.world - 2)) % route.world
+            mine[number] = replace(step, peer=peer if peer != rank else (peer + 1) % route.world)
+        case "reorder":
+            k = draw(0, len(mine) - 1)
+            mine[number], mine[k] = replace(mine[k], when=step.when), replace(step, when=mine[k].when)
+        case "adding":
+            mine[number] = replace(step, adding=not step.adding)
+    return replace(route, steps=(*route.steps[:rank], tuple(mine), *route.steps[rank + 1 :]))
+
+
+def keeps_contract(route: Route) -> bool:
+    """By execution: every piece that the contract asks for holds what it should, whatever came on the way."""
+    gather, parts = route.contract == "all_gather", 2
+    held: dict[tuple[int, int, int], Counter] = {}
+    for rank in range(route.world):
+        for shard in (rank,) if gather else range(route.world):
+            for part in range(parts):
+                held[rank, shard, part] = Counter({(shard, rank): 1})
+    steps = [(rank, step) for rank, mine in enumerate(route.steps) for step in mine]
+    steps.sort(key=lambda pair: pair[1].when)
+    for _, together in groupby(steps, key=lambda pair: pair[1].when):
+        values = []
+        for rank, step in together:
+            holder, reader = (rank, step.peer) if step.action == "send" else (step.peer, rank)
+            each = parts // step.source.parts
+            for part in range(step.source.part * each, (step.source.part + 1) * each):
+                values.append((held.get((holder, step.source.shard, part)), (reader, step.target.shard, part), step))
+        for value, place, step in values:
+            if value is None:
+                return False
+            held[place] = held.get(place, Counter()) + value if step.adding else Counter(value)
+    for rank in range(route.world):
+        for shard in range(route.world) if gather else (rank,):
+            want = [(shard, shard)] if gather else [(shard, r) for r in range(route.world)]
+            if any(held.get((rank, shard, part)) != Counter(want) for part in range(parts)):
+                return False
+    return True
