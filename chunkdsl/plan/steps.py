@@ -14,11 +14,12 @@ from chunkdsl.record import record
 
 @record
 class Piece:
-    """Part `part` of `parts` of a shard: rows [part * ceil(S / parts), ...) of its S rows, cut at its end.
+    """Part `part` of `parts` of a shard: that many equal numbers of its chunks, in order; with as many chunks as parts,
+    rows [part * ceil(S / parts), ...) of its S rows, cut at its end.
 
     What `shard` numbers depends on the contract. all_gather: whose input it is; a rank's own input is the shard of its
     number. reduce_scatter, all_reduce: a place in the result; a rank's input has all of them. all_to_all: in a rank's
-    input who it is for, in its result who it is from."""
+    input who it is for, in its result who it is from; there every source is an input, and nothing is passed on."""
 
     shard: int
     part: int = 0
