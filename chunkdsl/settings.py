@@ -13,6 +13,8 @@ from chunkdsl.source import Source, Span
 
 FILE = "pyproject.toml"
 KEYS = ("select", "ignore", "paths")
+# Importing the reader of TOML takes as long as a tenth of `check`, so it is imported for files that may have a table.
+_TABLE = re.compile(rb"tool[ \t]*\.[ \t]*[\"']?chunkdsl|^[ \t]*\[[ \t]*tool[ \t]*\]", re.MULTILINE)
 _CODES = re.compile(r"CD[0-9]{0,3}")
 
 
@@ -47,7 +49,7 @@ def read_settings(folder: str = ".") -> tuple[Settings, Report | None]:
                 data = file.read()
         except OSError:
             data = b""
-        if b"chunkdsl" in data:
+        if _TABLE.search(data):
             found = _parse(path, data)
             if found is not None:
                 return found

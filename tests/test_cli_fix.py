@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkdsl import files, pipeline
+from chunkdsl import files, pipeline, settings
 from chunkdsl.cli import main
 from chunkdsl.diagnostics import Edit, Fix, Report
 from chunkdsl.ignores import apply_ignores
@@ -175,6 +175,19 @@ def test_settings_are_read_from_the_folder_or_one_above(write, capsys, monkeypat
     out = run(capsys, "--output-format", "json")[1]
     assert found(out) == ["CD112"] and json.loads(out)[0]["path"].endswith("../specs/a.chunk")
     assert main(["fmt", "--check"]) == 1
+
+
+def test_only_a_file_that_may_have_the_table_is_parsed(write, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(settings, "_parse", lambda path, data: parsed.append(path))
+    write("pyproject.toml", "[project]\nname = 'chunkdsl'\n[tool.ruff]\n")
+    settings.read_settings()
+    assert "pyproject.toml" not in parsed
+    for text in ("[tool . chunkdsl]", "[tool]\nchunkdsl = {}", "tool.chunkdsl.select = []", '[tool."chunkdsl"]'):
+        parsed.clear()
+        write("pyproject.toml", text)
+        settings.read_settings()
+        assert parsed[0] == "pyproject.toml", text
 
 
 def test_without_paths_anywhere_it_is_a_usage_error(write, capsys):
