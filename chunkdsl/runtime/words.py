@@ -76,6 +76,12 @@ def pair_of(low, high, KIND: tl.constexpr):
 
 
 @triton.jit
+def minus_zero(word):
+    """-0.0 in f32, in the shape of `word`: whatever is added to it keeps its bits, also 0.0 and -0.0."""
+    return (tl.zeros_like(word) | -2147483648).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def sendable(word):
     """Data that no empty word can be mistaken for: a pair of NaNs (one f32 NaN) for the pattern of all ones."""
     return tl.where(word == -1, 0x7FFF7FFF, word)
