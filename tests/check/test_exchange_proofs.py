@@ -82,3 +82,21 @@ def test_large_payloads_take_words_with_a_mark():
     schedule, op = made("validity = word")
     used = {a.region.buffer for t in unroll(schedule, op, 2, [{"T": 64}]).tasks for a in t.accesses}
     assert "words1" in used and "words0" not in used
+
+
+def test_the_memory_that_plan_prints_is_what_a_module_allocates(tmp_path):
+    import importlib.util
+
+    from chunkdsl.plan.footprint import symmetric_bytes
+    from chunkdsl.render.module import render_module
+
+    for i, policy in enumerate(("validity = word", "validity = flag, buffers = 1", "algorithm = two_shot", GUESS)):
+        schedule, op = made(policy)
+        path = tmp_path / f"made_{i}.py"
+        path.write_text(render_module(schedule, (2,)), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for tokens in (1, 64):
+            allocated = module.Small.OPS["f"].symmetric_bytes({"T": tokens}, 5)
+            assert symmetric_bytes(schedule, op, 5, {"T": tokens}) == allocated
