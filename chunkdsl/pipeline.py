@@ -311,6 +311,8 @@ def prove(checked: Checked, worlds: Iterable[World], named: Collection[World] = 
 
     made, source = checked.schedule, checked.report.source
     named = fit_worlds(named, made.mesh, checked.report)
+    if checked.report.failed:
+        return
     verdicts = prove_worlds(made, in_order([*worlds, *named]))
     checked.report.extend(explain_verdicts(verdicts, made, source, {made.world, *named}))
     checked.proven = proven_sizes(verdicts)

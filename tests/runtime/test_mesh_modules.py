@@ -40,6 +40,15 @@ OPS = {
     f"    y = all_reduce(h @ vf.T, over = (dp, tp)) with {{ {TILE} }}\n}}",
     "two tiers": "op f(x, wf) -> y {\n    y = all_gather(x, over = (dp, tp)) @ wf.T\n"
     f"        with {{ {TILE}, route = hierarchical(swizzle, direct), via = ldst, place = own_sms(2) }}\n}}",
+    "a plan of two tiers": """plan tiers(t) : all_gather over (dp, tp) {
+    for i in range(1, dp) { send t[dp_rank, tp_rank] to ((dp_rank + i) mod dp, tp_rank) }
+    for k in range(dp) {
+        for j in range(1, tp) { send t[(dp_rank - k) mod dp, tp_rank] to (dp_rank, (tp_rank + j) mod tp) }
+    }
+}
+op f(x, wf) -> y {
+    y = all_gather(x, over = (dp, tp)) @ wf.T with { route = tiers, tile = 16x16x16, chunk = 8 along M }
+}""",
     "two tiers, rings": "op f(x, wf) -> y {\n    y = all_gather(x, over = (dp, tp)) @ wf.T\n"
     f"        with {{ {TILE}, route = hierarchical(ring, ring), via = tma, place = own_sms(1) }}\n}}",
 }
@@ -153,6 +162,7 @@ def construct(module, world, mesh, body=lambda m: None, **bounds):
 
 def test_a_mesh_must_be_one_that_the_module_is_proven_for(build):
     _, _, module = build("data and tensor parallel")
+    assert "Proven for 2x2, 2x3, 1x2, 2x1 ranks" in module.__doc__ and module.TwoAxes.AXES == ("dp", "tp")
     with pytest.raises(ValueError, match=r"for 2x2, 2x3, 1x2, 2x1 ranks, not for 1x4; rebuild it: .* --world 1x4"):
         construct(module.TwoAxes, 4, (1, 4))
     with pytest.raises(ValueError, match="a mesh of 2x2 ranks, and 6 processes"):
