@@ -324,6 +324,9 @@ def op(params, value):
 
 USER_PLAN = "plan r(t) : all_gather over tp {\n    for i in range(1, tp) { send t[rank] to (rank + i) mod tp }\n}\n"
 
+EXCHANGE = HEAD + "tensor z : bf16[M, K @ tp]\nop f(z) -> y { y = all_to_all(z, K -> M) with { route = r } }\n"
+EXCHANGE += "plan r(t) : all_to_all over tp {\n    for i in range(tp) {\n"
+EXCHANGE += "        if i != rank { send t[i] to i into t[rank] }\n    }\n}\n"
 PAIRS = "plan r(t) : all_reduce over tp {\n    for k in range(log2(tp)) {\n        for s in range(tp) {"
 PAIRS += " send t[s] to xor(rank, pow2(k)) adding }\n    }\n}\n"
 
@@ -343,6 +346,7 @@ NOT_BUILT = {
         for name in "attention softmax scaled_matmul dispatch grouped_matmul combine".split()
     },
     "a plan as": [COLLECTIVE["two_shot"] % "route = r" + PAIRS],
+    "a plan of an": [EXCHANGE],
     "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
     "`kernel`": [HEAD + 'kernel g(A) -> C = "a.py" : k {\n    A = a : [m, k]\n    C = c : [m, k]\n    grid = m\n}\n'],
     "a `gradient`": [

@@ -13,7 +13,9 @@ from chunkdsl.ir.graph import Value
 from chunkdsl.ir.types import evaluate
 from chunkdsl.lower.all_to_all_choices import settle_arrivals, settle_departures
 from chunkdsl.lower.choices import Choices, rows_tiling
+from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.over_rows import OverRowsLaunches
+from chunkdsl.lower.routed import settle_exchange
 from chunkdsl.plan.routes import GATHER_PEERS, Walk
 from chunkdsl.plan.schedule import (
     Buffer,
@@ -71,6 +73,9 @@ class Dealing(OverRowsLaunches):
         name = self._fresh(name, "", "_arrived", "_ready", "_pieces", "_sent")
         dtype, rows, cols = self._dtype(value), self._rows(value), self._cols(value)
         settle = Choices(value, f"{self.op.name}: all_to_all({source})", self.report, self.choices)
+        settle_exchange(value, self.program, settle)
+        if not settle.ok:
+            raise Refused
         info = settle_arrivals(settle, deal.onto)
         chunk, copy_engine = self._chunked(settle, value, info)
         self._aligned(value, value.span)
@@ -120,6 +125,9 @@ class Dealing(OverRowsLaunches):
         deal = self._deal(dealt)
         onto_rows = deal.onto == "rows"
         settle = Choices(dealt, f"{self.op.name}: all_to_all", self.report, self.choices)
+        settle_exchange(dealt, self.program, settle)
+        if not settle.ok:
+            raise Refused
         info = settle_departures(settle)
         chunk, _ = self._chunked(settle, dealt, info)
         stem = self._fresh(f"{name}_dealt", "", "_arrived", "_tiles", "_full")

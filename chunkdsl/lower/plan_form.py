@@ -38,10 +38,11 @@ def find_form(plan: nodes.Plan, dims: dict[str, int]) -> Form:
     body = _lets(plan.body, names)
     if len(body) != 1 or not isinstance(body[0], nodes.Loop):
         raise NoForm("it is not one loop")
-    return _loop(body[0], names)
+    return _loop(body[0], names, plan.contract.text == "all_to_all")
 
 
-def _loop(loop: nodes.Loop, names: dict[str, _Term]) -> Form:
+def _loop(loop: nodes.Loop, names: dict[str, _Term], exchange: bool) -> Form:
+    """`exchange`: of an all_to_all, whose pieces go from the peer's place here to the own place there."""
     first = _term(loop.bounds[0], names) if len(loop.bounds) == 2 else _Term()
     count = _combine("-", _term(loop.bounds[-1], names), first)
     if first.wrapped or count.wrapped or first.rank or first.step or count != _Term(const=-1, world=1):
@@ -55,10 +56,13 @@ def _loop(loop: nodes.Loop, names: dict[str, _Term]) -> Form:
     t = body[0]
     if t.region.part is not None or (t.into is not None and t.into.part is not None):
         raise NoForm("it moves parts of shards")
-    shard = _affine(t.region.index[0], names)
-    if t.into is not None and _affine(t.into.index[0], names) != shard:
+    shard, peer = _affine(t.region.index[0], names), _affine(t.peer[0], names)
+    into = shard if t.into is None else _affine(t.into.index[0], names)
+    own = Affine(0, 1, 0)
+    if exchange and (shard, into) == ((own, peer) if t.action == "fetch" else (peer, own)):
+        shard = peer
+    elif into != shard:
         raise NoForm("it moves a shard to the place of another")
-    peer = _affine(t.peer[0], names)
     if peer.rank == 0:
         raise NoForm("all ranks have the same peer")
     return Form(shard, peer, t.action == "fetch")

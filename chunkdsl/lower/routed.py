@@ -17,7 +17,7 @@ from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Choice
 
 BUILT_ROUTES = ("direct", "swizzle", "ring")
-CARRIED = ("all_gather", "reduce_scatter")  # collectives that travel along a plan
+CARRIED = ("all_gather", "reduce_scatter", "all_to_all")  # collectives that travel along a plan
 
 
 def routing_of(value: Value, program: Program, settle: Choices) -> Routing | None:
@@ -60,20 +60,34 @@ def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> 
 
 
 def built_in(settle: Choices, routing: Routing) -> str | None:
-    """The route of the language that a plan for a sum is another name of: then that one is taken. None for others."""
-    form = routing.form
-    if form is None or form.fetch or routing.via is not None or routing.chunk is not None:
+    """The route of the language that a plan is another name of: then that one is taken. None for others."""
+    form, exchange = routing.form, routing.contract == "all_to_all"
+    if form is None or (form.fetch and not exchange) or routing.via is not None or routing.chunk is not None:
         return None
     forms = {
         "ring": Form(Affine(-1, 1, -1), Affine(1, 1, 0), False),
-        "swizzle": Form(Affine(1, 1, 1), Affine(1, 1, 1), False),
+        "swizzle": Form(Affine(1, 1, 1), Affine(1, 1, 1), form.fetch),
     }
     name = next((name for name, same in forms.items() if same == form), None)
+    if name is not None and exchange:
+        side = "pull" if form.fetch else "push"
+        if settle.policy.side not in (None, side):
+            settle.refuse_transport(f"route = {routing.name}, side = {settle.policy.side}", "the plan says who sends",
+                                    "side")  # fmt: skip
+        settle.policy = replace(settle.policy, side=side)
     if name is not None:
         why = f"{form.text()}: what route = {name} does"
         settle.record.append(Choice(settle.where, f"plan {routing.name}", "parametric", why))
         settle.policy = replace(settle.policy, route=name)
     return name
+
+
+def settle_exchange(value: Value, program: Program, settle: Choices) -> None:
+    """Take the plan that an all_to_all names, if it names one: the swizzle of the language, pushed or pulled."""
+    routing = routing_of(value, program, settle)
+    if routing is not None and built_in(settle, routing) is None:
+        what = "a plan of an all_to_all other than one loop of peers rank + 1, rank + 2, ..."
+        settle.refuse(not_built_yet(what, settle.span("route"), "use direct or swizzle"))
 
 
 def settle_sum(settle: Choices, routing: Routing) -> dict:
