@@ -348,7 +348,6 @@ NOT_BUILT = {
     "a plan as": [COLLECTIVE["two_shot"] % "route = r" + PAIRS],
     "a plan of an": [EXCHANGE],
     "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
-    "`kernel`": [HEAD + 'kernel g(A) -> C = "a.py" : k {\n    A = a : [m, k]\n    C = c : [m, k]\n    grid = m\n}\n'],
     "a `gradient`": [
         op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv with { buffers = 1 }\n",
         HEAD.replace("mesh ", "mesh dp[2], ") + PARTS + OP % ("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n",

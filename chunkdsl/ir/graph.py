@@ -38,6 +38,7 @@ class Value:
     sum_rows     (t,)          [m, n] -> [n]
     cast         (t,)          (dtype is the type's)
     rms_norm     (t, g)        eps; t / sqrt(mean of a row's squares + eps) * g
+    kernel       arguments     item (name of a `kernel` item)
     """
 
     kind: str
@@ -105,3 +106,4 @@ class Program:
     plans: dict[str, Routing] = field(default_factory=dict)  # routes that a policy may name
     imported: tuple[str, ...] = ()  # texts of the plan files that the source brings in
     gradients: tuple[Gradient, ...] = ()
+    kernels: dict[str, object] = field(default_factory=dict)  # items by name, as `lower.kernel_items` declares them

@@ -15,6 +15,7 @@ from chunkdsl.check import names as rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Diagnostic
 from chunkdsl.lower import all_to_all, collectives, norms, operators
+from chunkdsl.lower.kernel_calls import lower_kernel_call
 from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.operands import Operand
 from chunkdsl.lower.operators import Enclosing
@@ -54,6 +55,8 @@ def lower_call(e: Expressions, call: nodes.Call) -> Operand | None:
     if name in LATER:
         _look_at_names(e, call)
         return None
+    if name in e.file.kernels:
+        return lower_kernel_call(e, call, e.file.kernels[name])
     if name not in USAGE:
         _look_at_names(e, call)
         names = e.file.names

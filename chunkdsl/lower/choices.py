@@ -74,19 +74,25 @@ class Choices:
             self._refuse_transport("all_gather", transport, "tickets follow arrival", "order")
         return dict(route=route, via=via, side=side, place=place, order=order)
 
-    def reduce(self, algorithm: str | None) -> dict:
-        """route, via, side, place, order, reduce of a reduce-scatter or the first half of an all-reduce."""
+    def reduce(self, algorithm: str | None, kernel: bool = False) -> dict:
+        """route, via, side, place, order, reduce of a reduce-scatter or the first half of an all-reduce. `kernel`: the
+        addends are made by a user's kernel, which stores to this rank's own memory."""
         kind = self.value.kind
         route = self.pick("route", "swizzle", "spreads the ranks' writes over different peers")
         via = self.pick("via", "ldst", "tiles store straight to the owner")
         default = Place("own_sms", 16) if route == "ring" else Place("co_located")
         place = self.pick("place", default, "the tile that made it stores it", f"{default.kind}")
-        side = self.pick("side", "push", "the store is the transfer")
+        pull = kernel and route != "ring"
+        why = "a user's kernel stores to its own rank's memory" if pull else "the store is the transfer"
+        side = self.pick("side", "pull" if pull else "push", why)
         order = self.pick("order", "arrival", "what travels first is computed first")
         reduce = self.pick("reduce", "fixed", "the same sum on every run")
         self.legal(kind, REDUCE_LEGAL, via, route, side, place)
         if side == "pull" and place.kind == "own_sms":
             self._refuse_transport(kind, "side = pull, place = own_sms", "the reduce launch itself reads the partials")
+        if kernel and (side == "push") != (route == "ring" and place.kind == "own_sms"):
+            why = "a user's kernel stores to its own rank's memory: side = pull, or a ring with own_sms"
+            self._refuse_transport(kind, f"route = {route}, side = {side}, place = {place.kind}", why, "side")
         if algorithm == "one_shot" and (place.kind == "own_sms" or route == "ring"):
             self._refuse_transport(kind, "algorithm = one_shot", "every tile goes to every rank: co_located, no ring")
         if route == "ring" and place.kind == "co_located" and order != "arrival":

@@ -17,6 +17,7 @@ from chunkdsl.ir.graph import Value
 from chunkdsl.ir.types import DType, Mesh, Partial, Replicate, TensorType
 from chunkdsl.lower import operators
 from chunkdsl.lower.calls import lower_call
+from chunkdsl.lower.kernel_items import DeclaredKernel
 from chunkdsl.lower.names import Names
 from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.operands import Operand, Speech
@@ -42,6 +43,7 @@ class File:
     dims: Dims
     tensors: dict[str, Declared]
     policies: Policies
+    kernels: dict[str, DeclaredKernel] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)  # tensors whose dtype was refused as not built
 
     @property

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chunkdsl.ir.graph import Value
-from chunkdsl.lower.dealing import Dealing
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
+from chunkdsl.lower.kernel_tiles import KernelTiles
 from chunkdsl.plan.schedule import (
     Buffer,
     Destination,
@@ -33,12 +33,12 @@ RESERVED = frozenset(
     "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope open_call agree_call "
     "stage_shard close_call cdiv round_up shard_rows wide "
     "narrow pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
-    "follow_sums "
+    "follow_sums program_number "
     "tile_number copy_box deal_block deal join_columns cut_columns deal_shards".split()
 )
 
 
-class OpBuilder(Dealing):
+class OpBuilder(KernelTiles):
     def build(self) -> OpSchedule | None:
         gate = settle_gate(self.op, self.program, self.report, self.choices, self.settled)
         try:
@@ -68,7 +68,7 @@ class OpBuilder(Dealing):
             launches=tuple(self.launches),
             slots=slots,
             closing=slots == 1 and bool(self.slots),
-            pad=max((n.tiling.bm for n in self.launches), default=1),
+            pad=self._pad(),
             gate=gate,
             choices=tuple(self.choices),
             over=tuple(self.program.mesh.axes[i].name for i in self.over) if len(self.program.mesh.axes) > 1 else (),
@@ -115,6 +115,10 @@ class OpBuilder(Dealing):
 
     def _tiles(self, value: Value, name: str, destination: Destination, *, space=None, scatter=None) -> None:
         """`scatter`: (Choices result, chunk, moves) when the destination sends chunks."""
+        if value.kind == "kernel":
+            self._kernel_tiles(value, name, destination, scatter)
+            return
+        self._place_kernels(value, name)
         leaves = self._leaves(value, {})
         products = [v for v in leaves if v.kind == "matmul"]
         gathers = [v for v in leaves if self._arrives(v)]
@@ -177,7 +181,7 @@ class OpBuilder(Dealing):
 
     def _launch(
         self, name, value, space, walk, chunk, arrived, tiling, a, products, depth, sums,
-        operands, steps, result, destination, out_chunk, moves, staging,
+        operands, steps, result, destination, out_chunk, moves, staging, body=None,
     ) -> None:  # fmt: skip
         while name in self.kernels or name in RESERVED:
             name += "_"
@@ -205,6 +209,7 @@ class OpBuilder(Dealing):
                 out_chunk=out_chunk,
                 moves=moves,
                 staging=staging,
+                body=body,
             )
         )
 

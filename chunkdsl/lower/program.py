@@ -6,11 +6,11 @@ Every finding is reported; what failed is left out, and its uses say nothing mor
 from __future__ import annotations
 
 from chunkdsl.check import names as rules
-from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Gradient, Op, Program
 from chunkdsl.ir.types import Mesh
 from chunkdsl.lower.expressions import File
+from chunkdsl.lower.kernel_items import DeclaredKernel, declare_kernel
 from chunkdsl.lower.names import Names, collect_names
 from chunkdsl.lower.ops import lower_op
 from chunkdsl.lower.plans import declare_plan
@@ -31,11 +31,13 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
     dims = Dims(names, source, report)
     dims.declare(file.items)
     tensors = Tensors(names, mesh, dims, report)
+    kernels: dict[str, DeclaredKernel] = {}
     for item in file.items:
         if isinstance(item, nodes.Tensor):
             tensors.declare(item)
-        else:
-            _refuse_later(item, report)
+        elif isinstance(item, nodes.Kernel):
+            if (declared := declare_kernel(item, source, report)) is not None:
+                kernels[declared.name] = declared
     policies = Policies(names, dims, report)
     policies.declare_all()
     plans = {}
@@ -53,7 +55,7 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
     ops: list[Op] = []
     gradients: list[Gradient] = []
     if mesh is not None:
-        known = File(source, report, names, mesh, dims, tensors.declared, policies)
+        known = File(source, report, names, mesh, dims, tensors.declared, policies, kernels)
         ops = [op for item in items if (op := lower_op(item, known)) is not None]
         gradients += _derive(file, ops, known)
     elif items:
@@ -66,7 +68,7 @@ def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
     declared = {name: t.type for name, t in tensors.declared.items()}
     routings = {name: routing for name, routing in plans.items() if routing is not None}
     return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops), routings,
-                   tuple(imported), tuple(gradients))
+                   tuple(imported), tuple(gradients), kernels)
 
 
 def _derive(file: nodes.File, ops: list[Op], known: File) -> list[Gradient]:
@@ -88,9 +90,3 @@ def _need_mesh(op: nodes.Op, names: Names, report: Report) -> None:
     if names.mesh is None and not names.mesh_lost and not names.lacks_mesh:
         names.lacks_mesh = True
         report.add(rules.no_mesh(op.name.span))
-
-
-def _refuse_later(item: nodes.Item, report: Report) -> None:
-    match item:
-        case nodes.Kernel():
-            report.add(not_built_yet("`kernel`", item.name.span, "write the product with `@`"))

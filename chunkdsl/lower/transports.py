@@ -105,7 +105,8 @@ class Transports(Epilogue):
             raise Refused
         if routing is not None and built_in(settle, routing):
             routing = None
-        info = settle.reduce(algorithm) if routing is None else settle_sum(settle, routing)
+        kernel = source.kind == "kernel"
+        info = settle.reduce(algorithm, kernel) if routing is None else settle_sum(settle, routing)
         wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
         one_shot = algorithm == "one_shot"
         rows, cols = self._rows(source), self._cols(source)

@@ -22,6 +22,7 @@ from chunkdsl.ir.graph import Gradient
 from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
+from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.extents import Deal, Extent
 from chunkdsl.plan.routes import Walk
 from chunkdsl.record import record
@@ -255,6 +256,7 @@ class Launch:
     over: OverRows | None = None
     fold: Fold | None = None
     from_every: bool = False
+    body: KernelBody | None = None
 
 
 @record

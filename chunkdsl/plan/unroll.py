@@ -7,6 +7,7 @@ with this plan by the simulator's conformance check.
     unroll_moves.py      staging, gathers and scatters between ranks
     unroll_hops.py       the same along the route of a plan
     unroll_tiles.py      tiles: chunks that they wait for and signal
+    unroll_kernels.py    programs of users' kernels: the same of row blocks that may straddle shards
     unroll_accesses.py   tiles: regions that they read and write
     unroll_deal.py   all_to_all: the same for its staging, moves and tiles
     unroll_frame.py      what the tasks of one launch in one call share
@@ -28,6 +29,7 @@ from chunkdsl.plan.unroll_book import Book
 from chunkdsl.plan.unroll_contents import Contents
 from chunkdsl.plan.unroll_exchange import unroll_exchange
 from chunkdsl.plan.unroll_frame import Frame
+from chunkdsl.plan.unroll_kernels import add_programs
 from chunkdsl.plan.unroll_moves import add_chunk, add_copies, add_move, add_moves, add_staging
 from chunkdsl.plan.unroll_tiles import add_tiles
 
@@ -89,7 +91,7 @@ def _add_launch(f: Frame) -> None:
         for step in range(0 if by_chunk else world if n.space in ("all", "columns") else 1):
             if mixed and mixed.kind != "scatter" and step < world - 1:
                 made += add_move(f, mixed, rank, step, tiles, begin)
-            made += add_tiles(f, rank, step, tiles, begin)
+            made += (add_programs if n.body else add_tiles)(f, rank, step, tiles, begin)
             if mixed and mixed.kind == "scatter" and step > 0:
                 made += add_move(f, mixed, rank, step - 1, tiles, begin)
         book.main(rank, f.call, "end", n.line, f"{n.name} ends", after=tuple(made))

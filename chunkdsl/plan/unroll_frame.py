@@ -51,6 +51,18 @@ class Frame:
         """Number of the signal of chunk `chunk` of shard `group` on rank `owner` in this call."""
         return self.book.chunk(flags, owner, group, chunk, giver, self.call)
 
+    def geometry_of(self, rows) -> Geometry:
+        """Of another row dim, cut over all ranks."""
+        return Geometry.of(rows, False, self.op.pad, self.dims, self.world)
+
+    def local(self, extent, rank: int) -> int:
+        """Elements of an extent on a rank."""
+        return local_size(extent, self.dims, self.world, rank)
+
+    def start(self, extent, rank: int) -> int:
+        """The global row that a rank's shard begins with."""
+        return rank * nominal_size(extent, self.dims, self.world) if extent.sharded else 0
+
     def reads_local(self, source: str, rank: int, low: int, high: int) -> list[Access]:
         """Rows low..high of a local buffer that an earlier launch of this call filled."""
         if source not in self._local:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import chunkdsl
 from chunkdsl.ir.meshes import World, route_world
 from chunkdsl.ir.types import DimRef
+from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Schedule
 from chunkdsl.plan.tables import route_tables
@@ -24,11 +25,13 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
     """Text of the module. `proven`: the world sizes that its proofs cover."""
     title = class_name(schedule.path)
     axes = [a.name for a in schedule.mesh.axes] if len(schedule.mesh.axes) > 1 else []
-    ops = [render_op(op, schedule, proven) for op in schedule.ops]
+    given: set[str] = set()
+    ops = [render_op(op, schedule, proven, given) for op in schedule.ops]
     always = ("Instance", "register_operators", *(["MeshRanks"] if axes else []))
     body = "\n\n".join([*(k for op in ops for k in op.kernels), *(op.text for op in ops), *always])
     helpers = needed_helpers(body)
-    imports = sorted({*BASE_IMPORTS, *(line for h in helpers for line in h.imports)})
+    own = {line for op in schedule.ops for n in op.launches if n.body for line in n.body.imports}
+    imports = sorted({*BASE_IMPORTS, *own, *(line for h in helpers for line in h.imports)})
     return (
         environment()
         .get_template("module.py.jinja")
@@ -79,6 +82,8 @@ def constants_of(launch: Launch) -> str:
     t, n = launch.tiling, max(1, len(launch.products))
     narrow = tile_columns("sm_80", t.bm, t.bn, n)
     stages = {"all": 1}
+    if launch.body:
+        stages = {"all": t.stages}
     if launch.products:
         widths = {target: tile_columns(target, t.bm, t.bn, n) for target in SHARED_BYTES}
         stages = {
@@ -95,8 +100,21 @@ def itemsize(launch: Launch) -> int:
     return 4 if launch.a and launch.a.dtype == "f32" else 2
 
 
-def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> SimpleNamespace:
-    """Kernels and wrapper class of one op, as text."""
+def definitions_of(body: KernelBody, given: set[str]) -> list[str]:
+    """A user's kernel as its author wrote it, and by ticket; `given` has the texts that the module holds already."""
+    head = f"# chunk: {body.path}:{body.line}  {body.function}, as its author wrote it"
+    tail = f"# chunk: {body.function} as a function of its program ids"
+    found = []
+    for comment, texts in ((head, body.untouched), (tail, body.by_ticket)):
+        new = [text for _, text in texts if text not in given]
+        given.update(new)
+        if new:
+            found.append("\n\n\n".join([f"{comment}\n{new[0]}", *new[1:]]))
+    return found
+
+
+def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given: set[str]) -> SimpleNamespace:
+    """Kernels and wrapper class of one op, as text. `given`: definitions of users' kernels that earlier ops print."""
     if op.exchange:
         return render_exchange(op, schedule)
     env = environment().overlay()
@@ -126,6 +144,8 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...]) -> Si
     }
     kernels = []
     for view in views:
+        if view.body:
+            kernels += definitions_of(view.launch.body, given)
         text = env.get_template("tiles.py.jinja").render(launch=view.launch, op=op, view=view, path=schedule.path)
         kernels.append(text.strip("\n"))
     inputs = ", ".join(f"{p.name}_" for p in op.parameters)
@@ -191,6 +211,8 @@ def plain_names(views: list[LaunchView]) -> str:
     wanted = ["m"] if any(v.launch.staging or v.launch.sums or v.launch.destination.deal for v in views) else []
     wanted += ["W"] if any(v.scattered or ((s := v.launch.staging) and not s.deal) for v in views) else []
     wanted += ["rank"] if any(v.scattered for v in views) else []
+    if any(v.body for v in views):
+        wanted = ["m", "W", "rank"]
     wanted += ["inner"] if "W" in wanted and views[0].op.nested else []
     values = {"m": "self.machine", "W": "self.world", "rank": "self.rank", "inner": "self.inner"}
     return f"{', '.join(wanted)} = {', '.join(values[w] for w in wanted)}" if wanted else "# local"
@@ -215,14 +237,17 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
     for i, v in enumerate(views):
         n = v.launch
         v.uses_tma = bool(n.products) or n.destination.via == "tma" or any(m.via == "tma" for m in v.moves)
+        v.uses_tma |= bool(v.body) and v.body.describes
         dealt = [x.deal.cols for x in (n.destination, *n.moves) if x.deal]
         v.even = " and ".join(["n % 8 == 0", *(even_text(cols) for cols in dealt)])
+        v.even = v.body.even if v.body else v.even
         v.parts_buffer = ""
         if n.destination.kind in ("push", "publish", "hand_over"):
             v.parts_buffer = views[i + 1].launch.sums.parts.name
             v.along = views[i + 1].exact_sum if views[i + 1].launch.sums.routing else ""
         v.scattered = bool(n.sums) and n.space == "own" and n.destination.kind == "local"
         symmetric = {b.name for b in op.buffers if b.kind == "symmetric"}
-        reads = [o.source for o in ([n.a] if n.a else []) + list(n.operands)]
+        reads = [o.source for o in ([n.a] if n.a else []) + list(n.operands) + list(n.body.tensors if n.body else ())]
         reads += [p.b.source for p in n.products] + ([n.fold.operand.source] if n.fold else [])
+        reads = [r for r in reads if not n.body or r != n.destination.buffer]
         v.read_here = sorted({s for s in reads if s in symmetric})

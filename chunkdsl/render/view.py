@@ -11,6 +11,7 @@ from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
 from chunkdsl.plan.schedule import Buffer, Extent, Flags, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
+from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
 
 SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
@@ -78,6 +79,7 @@ class LaunchView:
         d = launch.destination
         self.across = f"cdiv({dim_text(d.deal.cols.size, 'dims')}, W)" if launch.space == "columns" else "n"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
+        self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text)
         self.arguments = tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
         self.integers = ", ".join(f'"{n}"' for n in [*(a.name for a in self.arguments if a.integer), "active"])
@@ -149,6 +151,19 @@ class LaunchView:
         how = "ring to the right neighbour" if moves.ring else f"{moves.side} by {moves.walk.value}"
         return f"{what}, {how}, via {moves.via}"
 
+    @property
+    def host_tiles(self) -> str:
+        """Tickets of a shard, as the wrapper counts them."""
+        plain = f'cdiv(shard, constants["BM"]) * max(1, cdiv({self.across}, constants["BN"]))'
+        return self.body.tickets(False) if self.body else plain
+
+    @property
+    def tiles_text(self) -> str:
+        """The same in the kernel."""
+        width = "out_each" if self.launch.space == "columns" else "n"
+        plain = f"tl.cdiv(shard, BM) * tl.maximum(tl.cdiv({width}, BN), 1)"
+        return self.body.tickets(True) if self.body else plain
+
     # ---- arguments
 
     def _arguments(self):
@@ -180,6 +195,9 @@ class LaunchView:
 
     def _operands(self):
         n = self.launch
+        if self.body:
+            for name, text, integer in self.body.arguments():
+                yield Argument(name, text, "None", integer)
         for b in ([n.a] if n.a else []) + [p.b for p in n.products]:
             kind = b.role if b.role in ("a", "at") else "bt" if b.transposed else "b"
             text = f'self.matrix("{kind}", {self._tensor(b)}, constants, tma, {self._logical_cols(b)})'
@@ -311,15 +329,18 @@ class LaunchView:
 
     def _tensor(self, operand) -> str:
         """The wrapper's expression for an operand; gathered and total buffers are bound to a local variable first."""
-        buffer = self.buffers.get(operand.source)
-        text = f"{operand.source}_"
-        if buffer is not None:
-            text = f"at_{operand.source}" if buffer.kind == "symmetric" else f"self._{operand.source}"
+        text = self._source(operand.source)
         return f"{text}[{operand.pick}]" if operand.pick is not None else text
 
     def line(self, operand) -> str:
         """Elements from one row of an operand to the next."""
         return f"({operand.name}_pitch * {16 // {'f32': 4}.get(operand.dtype, 2)})"
+
+    def _source(self, source: str) -> str:
+        buffer = self.buffers.get(source)
+        if buffer is None:
+            return f"{source}_"
+        return f"at_{source}" if buffer.kind == "symmetric" else f"self._{source}"
 
     def _logical_cols(self, operand) -> str:
         if operand.role == "at":

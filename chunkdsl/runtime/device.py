@@ -320,3 +320,20 @@ def close_call(
             set_flag(words_of(closed_peers, peer) + rank, epoch, state)
         for peer in range(W):
             wait_flag(closed + peer, epoch, site, peer, state, state_peers, record, limit, W, NVIDIA)
+
+
+@triton.jit
+def program_number(
+    block, column, blocks, columns, GROUP: tl.constexpr, ACROSS: tl.constexpr, TURNED: tl.constexpr
+):  # fmt: skip
+    """Number of the program that handles a row block and a column of a user's kernel, in that kernel's own order:
+    GROUP row blocks (0: all; ACROSS: columns) at a time, TURNED within a ragged group."""
+    a, b = (column, block) if ACROSS else (block, column)
+    count, width = (columns, blocks) if ACROSS else (blocks, columns)
+    group = GROUP if GROUP > 0 else tl.maximum(count, 1)
+    first = a // group * group
+    height = tl.minimum(count - first, group)
+    within = a - first
+    if TURNED:
+        within = (within + (height - first * width % height)) % height
+    return first * width + b * height + within

@@ -86,11 +86,12 @@ class Machine:
     # ---- work
 
     def launch(self, kernel, programs, args, constants, warps, stages):
-        """Start `programs` programs of a jitted kernel on the main lane. `args` and `constants` are by name."""
-        if constants.get("TMA"):
-            # Descriptors of peers' memory are made in the kernel, which needs some scratch memory for them.
-            triton.set_allocator(self._scratch)
-        kernel[(programs,)](**args, **constants, num_warps=warps, num_stages=stages)
+        """Start `programs` programs (or a grid of three sizes) of a jitted kernel on the main lane. `args` and
+        `constants` are by name."""
+        # Descriptors of peers' memory are made in the kernel, which needs some scratch memory for them.
+        triton.set_allocator(self._scratch)
+        grid = programs if isinstance(programs, tuple) else (programs,)
+        kernel[grid](**args, **constants, num_warps=warps, num_stages=stages)
 
     def _scratch(self, size, align, stream):
         return torch.empty(size, dtype=torch.int8, device=self.device)

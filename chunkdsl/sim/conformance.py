@@ -229,7 +229,7 @@ def unguarded_reads(trails: list[Trail], plan: Plan, buffers) -> list[str]:
     for task in plan.tasks:
         kernel = kernel_of(task, launches)
         words = {(g.flags, g.owner, g.index) for g in (plan.signals[w] for w in task.waits)}
-        if kernel and words:
+        if kernel:  # a task without waits too: rows that it reads need none
             for a in task.accesses:
                 for r in sources(a):
                     key = (task.rank, task.call, kernel, r.buffer, r.rank)

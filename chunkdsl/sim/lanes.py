@@ -15,17 +15,26 @@ from chunkdsl.sim.clocks import Clock, Clocks
 
 @dataclass(eq=False)
 class Launch:
-    """A kernel launch: `programs` calls of `function`. `clock` is the host's when it launched."""
+    """A kernel launch: a call of `function` for each place of `grid`. `clock` is the host's when it launched."""
 
     label: str
     number: int
     call: int
     function: Callable
     arguments: Mapping[str, object]
-    programs: int
+    grid: tuple[int, int, int]
     clock: Clock
     started: int = 0
     live: list[Program] = field(default_factory=list)
+
+    @property
+    def programs(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    def place(self, index: int) -> tuple[int, int, int]:
+        """Grid index of a program, x fastest."""
+        nx, ny, _ = self.grid
+        return index % nx, index // nx % ny, index // (nx * ny)
 
     def __str__(self) -> str:
         return f"kernel {self.label} ({self.programs} programs, {self.started - len(self.live)} done)"

@@ -146,7 +146,7 @@ class World:
             return
         self._current = actor
         if isinstance(actor, Program):
-            self._interpreter.builder.place((actor.launch.programs, 1, 1), (actor.index, 0, 0))
+            self._interpreter.builder.place(actor.launch.grid, actor.launch.place(actor.index))
             try:
                 actor.stack.switch()
             except SimulationFault:
@@ -251,8 +251,9 @@ class World:
             lanes[name] = Lane(rank, name, self.clocks)
         return lanes[name]
 
-    def launch(self, machine: SimMachine, kernel, programs: int, arguments: dict) -> None:
-        """Queue a launch on the machine's main lane."""
+    def launch(self, machine: SimMachine, kernel, programs: int | tuple[int, int, int], arguments: dict) -> None:
+        """Queue a launch on the machine's main lane; `programs` of one axis, or a grid of three."""
+        grid = programs if isinstance(programs, tuple) else (int(programs), 1, 1)
         host = self._host(machine.place)
         for name, value in arguments.items():
             for tensor in tensors_of(value):
@@ -261,7 +262,7 @@ class World:
         number = self._launches[machine.place]
         self._launches[machine.place] += 1
         label = function_of(kernel).__name__
-        work = Launch(label, number, machine.call, function, bound, int(programs), host.clock.copy())
+        work = Launch(label, number, machine.call, function, bound, grid, host.clock.copy())
         self._queue(machine.place, "main", work)
 
     def copy(self, machine: SimMachine, destination: int, source: int, nbytes: int, lane: str,

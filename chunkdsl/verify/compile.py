@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from chunkdsl.aot.pool import compile_all
 from chunkdsl.aot.record import KernelUse, RecordingMachine
 from chunkdsl.aot.targets import CompileError
 from chunkdsl.ir.meshes import World, ranks_of, world_text
+from chunkdsl.kernels.rewrite import SUFFIX
 from chunkdsl.verify.simulate import Row, few
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+TRACED = frozenset({"offset-in-32-bits"})  # a user's kernel ran its own offsets at the largest sizes (`kernels`)
 
 
 def compile_module(module, title: str, path: Path, world: World) -> list[Row]:
@@ -33,7 +36,10 @@ def compile_target(module, title: str, text: str, world: World, target: str) -> 
         spent = time.perf_counter() - started
         return Row("all", f"compiles for {target}", f"{world_text(world)} ranks", False, str(error), spent)
     nvidia = not target.startswith("gfx")  # the lints read PTX and know NVIDIA's register files
-    found = [f for use, made_of in made for f in lint(made_of, target, text, skipped(use))] if nvidia else []
+    users = users_kernels(text)
+    found = []
+    for use, made_of in made if nvidia else ():
+        found += lint(made_of, target, text, TRACED if use.name in users else skipped(use))
     detail = few([str(f) for f in found]) or f"{len(made)} kernels"
     lints = " and passes the lints" if nvidia else ""
     check, spent = f"compiles for {target}{lints}", time.perf_counter() - started
@@ -44,6 +50,15 @@ def skipped(use: KernelUse) -> frozenset[str]:
     """Lints that do not fit a kernel of words: a thread polls one word of 4 or 8 bytes, and a payload has less than
     2^28 of them."""
     return frozenset(("narrow-access", "offset-in-32-bits")) if "FORM" in use.kernel.arg_names else frozenset()
+
+
+def users_kernels(text: str) -> frozenset[str]:
+    """Kernels of a module that are a user's, untouched or as the tiles of a launch."""
+    functions = {n.name: n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+    own = {name.removesuffix(SUFFIX) for name in functions if name.endswith(SUFFIX)}
+    tickets = {name + SUFFIX for name in own}
+    calls = {name for name, node in functions.items() if {getattr(n, "id", "") for n in ast.walk(node)} & tickets}
+    return frozenset(own | {name.removesuffix("_tile") for name in calls})
 
 
 def is_fused(use: KernelUse) -> bool:

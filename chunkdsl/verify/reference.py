@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -14,11 +15,14 @@ LINEAR = frozenset(
 )
 
 
-def evaluate(op: Op, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def evaluate(
+    op: Op, tensors: dict[str, torch.Tensor], kernels: Mapping[str, Callable] | None = None
+) -> dict[str, torch.Tensor]:
     """Global float64 results, and what the call leaves in parameters that it updates. `tensors`: global parameters; of
-    one that is declared Partial, the sum of its addends."""
+    one that is declared Partial, the sum of its addends. `kernels`: functions of the op's calls of users' kernels, by
+    item."""
     memo: dict[Value, torch.Tensor] = {p.value: tensors[p.name].double() for p in op.params}
-    return {name: _value(v, memo) for name, v in (*op.results, *op.updates)}
+    return {name: _value(v, memo, kernels or {}) for name, v in (*op.results, *op.updates)}
 
 
 def is_linear(op: Op) -> bool:
@@ -43,10 +47,10 @@ def _exact_factor(value: Value) -> bool:
     return all(n != 0 and math.frexp(abs(n))[0] == 0.5 for n in numbers)
 
 
-def _value(v: Value, memo: dict[Value, torch.Tensor]) -> torch.Tensor:
+def _value(v: Value, memo: dict[Value, torch.Tensor], kernels: Mapping[str, Callable]) -> torch.Tensor:
     if v not in memo:
-        args = [_value(a, memo) for a in v.args]
-        memo[v] = _apply(v, args)
+        args = [_value(a, memo, kernels) for a in v.args]
+        memo[v] = kernels[v.attrs["item"]](v, args) if v.kind == "kernel" else _apply(v, args)
     return memo[v]
 
 

@@ -17,6 +17,7 @@ from chunkdsl.sim.conformance import compare
 from chunkdsl.sim.faults import SimulationFault
 from chunkdsl.sim.world import World as Simulated
 from chunkdsl.verify.inputs import Inputs, draw, join
+from chunkdsl.verify.kernels import whole_kernels
 from chunkdsl.verify.reference import evaluate, is_linear
 
 TOLERANCE = {"bf16": 2e-2, "f16": 4e-3, "f32": 2e-5}  # relative error in norm; a statement rounds once, a wire again
@@ -106,7 +107,7 @@ def run_op(
         bounds = {r.name: r.high for r in schedule.ranges}
         differences = compare(sim.log, whole_plan(schedule, op, world, fused, bounds), op)
         rows.append(Row(op.name, "conformance", where, not differences, few(differences)))
-    rows += compare_results(op, typed, inputs, results, world, where, integers)
+    rows += compare_results(op, typed, inputs, results, world, where, integers, whole_kernels(op, module))
     return rows
 
 
@@ -132,7 +133,8 @@ def as_tuple(value) -> tuple[torch.Tensor, ...]:
 
 
 def compare_results(
-    op: OpSchedule, typed: Op, inputs: list[Inputs], results, world: World, where: str, integers: bool
+    op: OpSchedule, typed: Op, inputs: list[Inputs], results, world: World, where: str, integers: bool,
+    kernels=None,
 ) -> list[Row]:
     """Two rows for each result: bits against `exact`, then against float64. `results[rank][call]`: (fused, exact).
     Below the gate a call promises the bits of `exact` only where the spec says so."""
@@ -147,7 +149,7 @@ def compare_results(
             if not gated(op, x.dims) or op.gate.fallback == "exact":
                 ranks = [r for r in range(ranks_of(world)) if not same_bits(fused[r], exact[r])]
                 different += [f"{named}, rank {r}: {differs(fused[r], exact[r])}" for r in ranks]
-            whole, reference = join(fused, typed, i, world), evaluate(typed, x.whole)[result]
+            whole, reference = join(fused, typed, i, world), evaluate(typed, x.whole, kernels)[result]
             gap = error(whole, reference)
             worst = max(worst, gap)
             if not gap <= limit:

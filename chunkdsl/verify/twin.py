@@ -11,7 +11,8 @@ from dataclasses import fields, is_dataclass, replace
 
 from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
-from chunkdsl.ir.types import DimRange, Share, SymSize
+from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
+from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.schedule import Deal, Extent, Launch, Moves, OpSchedule, Schedule, Tiling
 
 TILE = 16  # rows, columns and depth of the twin's tile
@@ -43,6 +44,7 @@ class Sizes:
     both ways: one size for them, sharded or not."""
 
     def __init__(self, schedule: Schedule, world: int) -> None:
+        self.kept = {size for body in walk(schedule, KernelBody) for size in tied_sizes(body)}
         used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
         used = {(size, sharded) for size, sharded in used if isinstance(size, int) and size > 3}
         rows = {whole(n.rows) for op in schedule.ops for n in op.launches}
@@ -56,7 +58,7 @@ class Sizes:
     def of(self, size: SymSize, sharded: bool) -> SymSize:
         if isinstance(size, Share):
             return replace(size, size=self.of(size.size, True))
-        if not isinstance(size, int):
+        if not isinstance(size, int) or size in self.kept:
             return size
         return self.rows.get(size) or self.sizes.get((size, sharded), size)
 
@@ -87,7 +89,7 @@ def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
     if small.exchange:
         forms = tuple(replace(f, words=SMALL_WORDS if f.words else 0) for f in small.exchange.forms)
         return replace(small, exchange=replace(small.exchange, blocks=((SMALL_BLOCK, 4),), forms=forms))
-    return replace(small, pad=max(n.tiling.bm for n in small.launches))
+    return replace(small, pad=1 if any(n.body for n in small.launches) else max(n.tiling.bm for n in small.launches))
 
 
 def rebuild(value, sizes: Sizes, tile_rows: int = 0):
@@ -104,6 +106,11 @@ def rebuild(value, sizes: Sizes, tile_rows: int = 0):
         chunks = chunk_map(value)
         made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
         return replace_chunks(OpSchedule(**made), chunks)
+    if isinstance(value, Launch) and value.body:
+        made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
+        body = twin_body(made["body"])
+        tiling = replace(value.tiling, bm=max(1, body.block), piece_rows=4, piece_cols=TILE)
+        return Launch(**{**made, "rows": sizes.of(value.rows, True), "body": body, "tiling": tiling})
     if isinstance(value, Moves):
         small = dict(cols=rebuild(value.cols, sizes), deal=rebuild(value.deal, sizes))
         return replace(value, programs=min(value.programs, 1), **small)
@@ -115,6 +122,23 @@ def rebuild(value, sizes: Sizes, tile_rows: int = 0):
     if isinstance(value, tuple):
         return tuple(rebuild(v, sizes) for v in value)
     return value
+
+
+def tied_sizes(body: KernelBody) -> set[int]:
+    """Sizes that a user's kernel fixes: those that a constant of its item equals, all where a dim is a number."""
+    sizes = {e.size for t in body.tensors for e in t.shape if isinstance(e.size, int)}
+    if any(isinstance(d, int) for t in body.tensors for d in t.dims):
+        return sizes
+    return sizes & {v for _, v in body.constants if isinstance(v, int)}
+
+
+def twin_body(body: KernelBody) -> KernelBody:
+    """A user's kernel with smaller tiles: constants that its grid names are tile sizes. Only powers of two shrink."""
+    named = set().union(*(dims_in(g) for g in body.grid))
+    tiles = {v: TILE for n, v in body.constants if n in named and isinstance(v, int) and v > TILE and not v & (v - 1)}
+    constants = tuple((n, tiles.get(v, v) if n in named else v) for n, v in body.constants)
+    small = dict(constants=constants, block=tiles.get(body.block, body.block))
+    return replace(body, **small, columns=tiles.get(body.columns, body.columns))
 
 
 def twin_tiling(t: Tiling) -> Tiling:

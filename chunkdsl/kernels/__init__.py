@@ -1,0 +1,1 @@
+"""Users' single-GPU Triton kernels: read, traced, rewritten. Knows nothing of specs, schedules or ranks."""

@@ -1,0 +1,54 @@
+"""How a kernel's parameters are bound: tensors, sizes, strides, constants, the grid. Sizes are the kernel's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chunkdsl.ir.types import SymSize, evaluate
+from chunkdsl.record import record
+
+
+@record
+class BoundTensor:
+    """`dims` over the kernel's own sizes; `strided`: some argument is the stride of its rows, which may then be
+    padded. `dtype` of a result may be None: that of the first tensor."""
+
+    name: str
+    pointer: str
+    dims: tuple[SymSize, ...]
+    dtype: str | None = None
+    strided: bool = False
+
+
+@record
+class Stride:
+    """Elements between two neighbours along dimension `index` of a tensor."""
+
+    tensor: str
+    index: int
+
+
+Scalar = SymSize | Stride | float | bool | str
+
+
+@record
+class Binding:
+    """`scalars`: (parameter, value) in the kernel's order. `constants`: `tl.constexpr` parameters. `options`: num_warps
+    and num_stages. `grid` names constants where the item does."""
+
+    tensors: tuple[BoundTensor, ...]
+    results: tuple[BoundTensor, ...]
+    scalars: tuple[tuple[str, Scalar], ...]
+    grid: tuple[SymSize, ...]
+    constants: tuple[tuple[str, int | float | bool | str], ...]
+    options: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def all(self) -> tuple[BoundTensor, ...]:
+        return (*self.tensors, *self.results)
+
+    def tensor(self, name: str) -> BoundTensor:
+        return next(t for t in self.all if t.name == name)
+
+    def grid_at(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
+        return (*(evaluate(g, {**dict(self.constants), **sizes}) for g in self.grid), 1, 1)[:3]

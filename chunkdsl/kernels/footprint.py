@@ -1,0 +1,353 @@
+"""What a kernel's programs read and write, as a parametric description, from traces at several sizes.
+
+    block     rows of the row dimension that one program handles; 0: programs are not tied to rows
+    order     which program handles which row block
+    reads     for each gathered argument: "block" (the rows of the program's block), "wrap" (the same, rows beyond the
+              last one taken from the first), "whole" (any rows)
+
+A description is accepted when it gives exactly what was traced: all programs at small sizes, ragged and whole ones, one
+and several blocks each way, and some programs at the largest. What does not fit is a KernelFault at the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+import torch
+
+from chunkdsl.ir.types import DimRef, evaluate
+from chunkdsl.kernels.binding import Binding, Stride
+from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.kernels.loops import MANY, persistent_step
+from chunkdsl.kernels.order import Order, fits, orders
+from chunkdsl.kernels.source import KernelSource
+from chunkdsl.kernels.trace import Argument, Touch, trace
+from chunkdsl.record import record
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+SHORT, LONG = 160, 512  # sizes above LONG are traced at about SHORT elements, with their powers of two kept up to 256
+TALL = 8192  # rows at which the block of a program is looked for
+PADDING = 16  # elements by which strided rows are longer than their contents in a trace
+
+
+@record
+class Footprint:
+    """`columns`: programs of a row block are cdiv(size of the result's columns, `columns`); 0: the grid's number.
+    `step`: the parameter that a persistent loop steps by, "" for a kernel without one. `column_block`: columns that a
+    program stores, if there are several programs in a row block."""
+
+    block: int
+    order: Order
+    reads: tuple[tuple[str, str], ...]
+    columns: int
+    step: str
+    column_block: int = 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a spec wants of a kernel: `gathered` arguments arrive row by row, `sent`: the result is given away row by
+    row. `sizes`: of every size the largest value. `cut`: a size of the result that is sharded, so that the kernel runs
+    on a part of it."""
+
+    source: KernelSource
+    binding: Binding
+    gathered: tuple[str, ...]
+    sent: bool
+    sizes: Mapping[str, int]
+    cut: str = ""
+
+
+def find_footprint(q: Question) -> Footprint:
+    """KernelFault where the kernel cannot be fused as asked."""
+    return Finder(q).find()
+
+
+def shorter(value: int) -> int:
+    """A small stand-in for a large size."""
+    if value <= LONG:
+        return value
+    power = gcd(value, 256)
+    times = -(-SHORT // power)
+    return power * (times + 1 - times % 2)
+
+
+class Finder:
+    def __init__(self, q: Question) -> None:
+        self.q, self.source, self.binding = q, q.source, q.binding
+        self.kernel = q.source.load()
+        self.step = persistent_step(q.source) or ""
+        self.result = q.binding.results[0]
+        self.outputs = [r.name for r in q.binding.results]
+        rows = self.result.dims[0]
+        self.row = rows.name if isinstance(rows, DimRef) else ""
+        last = self.result.dims[-1]
+        self.col = last.name if len(self.result.dims) > 1 and isinstance(last, DimRef) and last != rows else ""
+        self.line = q.source.kernel.lineno
+
+    def find(self) -> Footprint:
+        small = {name: shorter(v) for name, v in self.q.sizes.items()}
+        try:
+            block, column = self.blocks(small)
+        except KernelFault:
+            small = dict(self.q.sizes)  # a constant may fix a size
+            block, column = self.blocks(small)
+        seen = [(s, self.touches(s)) for s in self.samples(small, block, column)]
+        for sizes, touches in seen:
+            self.check_touches(sizes, touches)
+        self.check_addresses(*min(seen, key=lambda s: len(s[1])))
+        found = self.fit(seen, block, column)
+        self.check_largest(found)
+        return found
+
+    # ---- traces
+
+    def arguments(self, sizes: Mapping[str, int], fill: int = 0) -> list[Argument]:
+        made = []
+        for t in self.binding.all:
+            shape = tuple(max(0, evaluate(d, sizes)) for d in t.dims)
+            pitch = max(1, shape[-1] if shape else 1) + (PADDING if t.strided and len(shape) > 1 else 0)
+            dtype = DTYPES[t.dtype or self.binding.tensors[0].dtype]
+            made.append(Argument(t.name, shape, dtype, pitch, fill))
+        return made
+
+    def touches(self, sizes: Mapping[str, int], programs=None, fill: int = 0) -> list[Touch]:
+        """Of all programs of the grid, or of some numbers along its first axis."""
+        arguments = self.arguments(sizes, fill)
+        by_name = {a.name: a for a in arguments}
+        scalars: dict[str, object] = dict(self.binding.constants)
+        for name, value in self.binding.scalars:
+            if isinstance(value, Stride):
+                scalars[name] = by_name[value.tensor].strides()[value.index]
+            else:
+                scalars[name] = value if isinstance(value, float | bool | str) else evaluate(value, sizes)
+        if self.step and self.step != "num_programs":
+            scalars[self.step] = MANY
+        grid = self.grid(sizes)
+        if programs is None:
+            programs = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+        shown = (MANY, 1, 1) if self.step else grid
+        pointers = {t.pointer: t.name for t in self.binding.all}
+        return trace(self.source, self.kernel, arguments, pointers, scalars, shown, programs)
+
+    def grid(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
+        """Of a persistent kernel: as many programs as a result of these sizes can have tiles, one element each."""
+        if not self.step:
+            return self.binding.grid_at(sizes)
+        return self.tiles(sizes), 1, 1
+
+    def tiles(self, sizes: Mapping[str, int]) -> int:
+        rows, cols = (evaluate(d, sizes) for d in (self.result.dims[0], self.result.dims[-1]))
+        return -(-rows // self.block) * -(-cols // self.column)
+
+    def blocks(self, small: Mapping[str, int]) -> tuple[int, int]:
+        """Rows and columns of the result that a program stores, looked for with many rows."""
+        sizes = dict(small)
+        if self.row:
+            sizes[self.row] = max(1, min(TALL, self.q.sizes[self.row]))
+        if self.col:
+            most = self.q.sizes[self.col]
+            sizes[self.col] = small[self.col] if small[self.col] == most else min(TALL, most)
+        self.block = self.column = 1
+        last = tuple(max(0, n - 1) for n in self.binding.grid_at(sizes))
+        programs = [(0, 0, 0)] if self.step else sorted({(0, 0, 0), last})
+        stores = [t for t in self.touches(sizes, programs) if t.kind == "store" and t.argument == self.result.name]
+        if not stores:
+            raise KernelFault(f"its first program stores nothing to {self.result.name}", self.line)
+        if len(self.result.dims) < 2:
+            return max(t.elements.size for t in stores), 1
+        self.block = max(int(np.ptp(rows)) + 1 for rows in self.by_program(stores, lambda t: t.rows))
+        self.column = max(int(np.ptp(cols)) + 1 for cols in self.by_program(stores, lambda t: t.elements % t.cols))
+        return self.block, self.column
+
+    @staticmethod
+    def by_program(touches, of) -> list[np.ndarray]:
+        found: dict = {}
+        for t in touches:
+            found.setdefault(t.program, []).append(of(t))
+        return [np.concatenate(v) for v in found.values()]
+
+    def samples(self, small: Mapping[str, int], block: int, column: int) -> list[dict[str, int]]:
+        """Sizes that have one, several, whole and ragged blocks of rows and columns, as far as the sizes allow."""
+        most_rows = self.q.sizes.get(self.row, 1)
+        wide = self.col and self.q.sizes[self.col] > column
+        rows = [9 * block + block // 2 + 1, block // 2 + 1, 3 * block, 2 * block + 1]
+        cols = [2 * column + column // 2, 3 * column, 2 * column, column // 2 or 1]
+        made = []
+        for r, c in zip(rows, cols, strict=True):
+            sizes = dict(small)
+            if self.row:
+                sizes[self.row] = max(1, min(r, most_rows))
+            if wide:
+                most = self.q.sizes[self.col]
+                even = gcd(most, 16)
+                sizes[self.col] = max(even, min(c, most) // even * even)
+            if sizes not in made:
+                made.append(sizes)
+        return made
+
+    # ---- what must hold of every trace
+
+    def check_touches(self, sizes: Mapping[str, int], touches: list[Touch]) -> None:
+        for t in touches:
+            if t.kind == "store" and t.argument not in self.outputs:
+                raise KernelFault(f"stores to {t.argument}, which is an argument and not a result", t.line,
+                                  "name it as a result of the kernel item")
+            if t.kind == "load" and t.argument in self.outputs:
+                raise KernelFault(f"reads its result {t.argument}, which another program may have stored or sent",
+                                  t.line, "keep the value in registers")
+        for name in self.outputs:
+            self.check_written_once(name, sizes, [t for t in touches if t.argument == name])
+
+    def check_written_once(self, name: str, sizes: Mapping[str, int], stores: list[Touch]) -> None:
+        shape = [evaluate(d, sizes) for d in self.binding.tensor(name).dims]
+        count = np.zeros(int(np.prod(shape)), np.int64)
+        shown = ", ".join(f"{k} = {v}" for k, v in sizes.items())
+        for t in stores:
+            if t.repeated or count[t.elements].any():
+                at = int(t.elements[count[t.elements].argmax()])
+                raise KernelFault(f"stores element [{at // t.cols}, {at % t.cols}] of {name} twice (with {shown})",
+                                  t.line, "each element of a result is stored once")
+            count[t.elements] = 1
+        if not count.all():
+            at = int(count.argmin())
+            cols = shape[-1] if shape else 1
+            raise KernelFault(f"leaves element [{at // cols}, {at % cols}] of {name} unwritten (with {shown})",
+                              self.line, "check the grid, the constants and the masks")
+
+    def check_addresses(self, sizes: Mapping[str, int], touches: list[Touch]) -> None:
+        """Addresses and masks must not depend on what was loaded."""
+        try:
+            again = self.touches(sizes, fill=1)
+        except KernelFault as fault:  # with zeros it was within its arguments
+            raise KernelFault(f"an address depends on data: {fault.reason}", fault.line,
+                              "what a program touches must follow from sizes and program ids") from None
+        for a, b in zip(touches, again, strict=False):
+            if (a.kind, a.argument, a.line) != (b.kind, b.argument, b.line) or a.key != b.key:
+                raise KernelFault(f"a {a.kind} of {a.argument} at an address that depends on data", a.line,
+                                  "what a program touches must follow from sizes and program ids")
+        if len(touches) != len(again):
+            raise KernelFault("what it touches depends on data", self.line)
+
+    # ---- the description
+
+    def fit(self, seen, block: int, column: int) -> Footprint:
+        tied = self.tied(seen, block)
+        self.check_cut(seen, block, column, tied)
+        self.check_all_read(seen)
+        reads = {a: self.mode(a, seen, block, tied) for a in self.q.gathered}
+        if self.q.sent and not tied:
+            raise KernelFault(
+                f"its programs do not each store one block of rows of {self.result.name}, in an order that is known",
+                self.line, "rows are sent when they are complete: let a program store whole tiles",
+            )  # fmt: skip
+        if not tied or (not self.q.sent and all(m == "whole" for m in reads.values())):
+            return Footprint(0, Order(), tuple((a, "whole") for a in reads), 0, self.step)
+        known = orders(self.grid(seen[0][0]))
+        order = next((o for o in known if all(self.ordered(o, s, t, block) for s, t in seen)), None)
+        if order is None:
+            raise KernelFault("its programs go through the row blocks in an order that is not known", self.line,
+                              "row by row, column by column, and groups of rows or columns are known")
+        several = any(self.grid(s) != (-(-s[self.row] // block), 1, 1) for s, _ in seen)
+        return Footprint(block, order, tuple(reads.items()), column if self.step else 0, self.step, column * several)
+
+    def check_cut(self, seen, block: int, column: int, tied: bool) -> None:
+        """A kernel that runs on a part of a size of its result computes the same there: a program that stores some of
+        it reads only this of it, and the traces had several such parts."""
+        cut = self.q.cut
+        if not cut:
+            return
+        dim = next(i for i, d in enumerate(self.result.dims) if d == DimRef(cut))
+        size = block if dim == 0 else column
+        local = tied and cut in (self.row, self.col) and any(s[cut] > size for s, _ in seen)
+        for t in self.binding.tensors:
+            for i, d in enumerate(t.dims):
+                if d == DimRef(cut) and local:
+                    local = len(t.dims) <= 2 and all(self.within(t.name, i, dim, size, s[cut], x) for s, x in seen)
+        if not local:
+            raise KernelFault(
+                f"`{cut}` is sharded, and it does not show that a program needs only its own part of `{cut}`",
+                self.line, f"gather `{cut}`, or let each program read the block of it that it stores",
+            )  # fmt: skip
+
+    def within(self, name: str, axis: int, dim: int, size: int, extent: int, touches) -> bool:
+        stored = {t.program: int((t.rows if dim == 0 else t.columns)[0]) // size
+                  for t in touches if t.argument == self.result.name}  # fmt: skip
+        for t in touches:
+            if t.argument == name:
+                at = t.columns if axis == len(self.binding.tensor(name).dims) - 1 else t.rows
+                wanted = (stored[t.program] * size + np.arange(size)) % extent
+                if not np.isin(at, wanted).all():
+                    return False
+        return True
+
+    def check_all_read(self, seen) -> None:
+        for name in self.q.gathered:
+            for sizes, touches in seen:
+                shape = [evaluate(d, sizes) for d in self.binding.tensor(name).dims]
+                mine = [t for t in touches if t.argument == name]
+                rows = {int(r) for t in mine for r in t.rows}
+                if len(rows) < shape[0]:
+                    raise KernelFault(f"reads only {len(rows)} of the {shape[0]} rows of {name} that are gathered",
+                                      self.line, "gather only what is read")
+
+    def tied(self, seen, block: int) -> bool:
+        """Does every program store within one block of rows?"""
+        if not self.row or len(self.result.dims) < 2:
+            return False
+        return all(
+            len({int(r) // block for r in rows}) == 1
+            for _, touches in seen
+            for rows in self.by_program([t for t in touches if t.argument == self.result.name], lambda t: t.rows)
+        )
+
+    def block_of(self, touches, block: int) -> dict:
+        return {t.program: int(t.rows[0]) // block for t in touches if t.argument == self.result.name}
+
+    def ordered(self, order: Order, sizes, touches, block: int) -> bool:
+        placed = self.block_of(touches, block)
+        grid = self.grid(sizes)
+        full = len(placed) == grid[0] * grid[1] * grid[2]
+        return full and fits(order, placed, grid, -(-sizes[self.row] // block))
+
+    def mode(self, name: str, seen, block: int, tied: bool) -> str:
+        if not tied or self.binding.tensor(name).dims[0] != DimRef(self.row):
+            return "whole"
+        modes = ("block", "wrap")
+        return next((m for m in modes if all(self.reads_as(m, name, s, t, block) for s, t in seen)), "whole")
+
+    def reads_as(self, mode: str, name: str, sizes, touches, block: int) -> bool:
+        placed, size = self.block_of(touches, block), sizes[self.row]
+        for t in touches:
+            if t.argument != name:
+                continue
+            if t.program not in placed:
+                return False
+            first = placed[t.program] * block
+            rows = np.arange(first, first + block)
+            wanted = set((rows % size if mode == "wrap" else rows[rows < size]).tolist())
+            if not set(t.rows.tolist()) <= wanted:
+                return False
+        return True
+
+    def check_largest(self, found: Footprint) -> None:
+        """Some programs at the largest sizes touch what the description says."""
+        sizes = dict(self.q.sizes)
+        grid = self.grid(sizes)
+        total = grid[0] * grid[1] * grid[2]
+        if not found.block:
+            self.touches(sizes, sorted({(0, 0, 0), tuple(n - 1 for n in grid)}))
+            return
+        blocks = -(-sizes[self.row] // found.block)
+        columns = total // blocks
+        picked = {(0, 0), (blocks - 1, columns - 1), (blocks // 2, columns // 3)}
+        wanted = {found.order.program(found.order.number(b, c, blocks, columns), grid): b for b, c in picked}
+        touches = self.touches(sizes, sorted(wanted))
+        placed = self.block_of(touches, found.block)
+        modes = all(mode == "whole" or self.reads_as(mode, a, sizes, touches, found.block) for a, mode in found.reads)
+        if placed != wanted or not modes:
+            shown = ", ".join(f"{k} = {v}" for k, v in sizes.items())
+            raise KernelFault(f"behaves unlike at small sizes when {shown}", self.line, "narrow the dims' ranges")

@@ -1,0 +1,180 @@
+"""Runs a kernel's index arithmetic and writes down what each program touches: the exact rows and columns of each
+argument, by the line of the kernel's file that loads or stores.
+
+The kernel runs in the repaired interpreter on tensors of ordinary memory, with guard bytes around each, so its own code
+decides what is touched: masks, helpers, block pointers, descriptors and loops need no special care. Nothing is fitted
+here (`footprint`).
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from chunkdsl.interp import bind, interpreting
+from chunkdsl.interp.memory import Memory
+from chunkdsl.interp.rewrite import is_kernel_file
+from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.kernels.source import KernelSource
+
+GUARD = 1 << 22  # bytes on each side of an argument: an index that is wrong by less names its argument
+MOST = 400_000  # accesses of one trace: a loop that waits for data never ends here
+
+Program = tuple[int, int, int]
+
+
+class Argument:
+    """A tensor argument of a trace: `shape` elements, rows `pitch` elements apart, all elements `fill`."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, pitch: int, fill: int = 0) -> None:
+        self.name, self.shape, self.pitch = name, shape, pitch
+        self.itemsize = dtype.itemsize
+        rows = int(np.prod(shape[:-1])) if len(shape) > 1 else 1
+        self.rows, self.cols = rows, shape[-1] if shape else 1
+        guard = GUARD // self.itemsize
+        numel = max(1, rows * pitch)
+        memory = torch.empty(numel + 2 * guard, dtype=dtype)
+        self.tensor = memory[guard : guard + numel]
+        if numel * self.itemsize < 1 << 26:
+            self.tensor.fill_(fill)
+        self.base = self.tensor.data_ptr()
+        self.low, self.high = memory.data_ptr(), memory.data_ptr() + memory.numel() * self.itemsize
+
+    def strides(self) -> tuple[int, ...]:
+        """In elements, of a tensor whose last dimension alone is padded."""
+        found, step = [1], self.pitch
+        for size in reversed(self.shape[1:]):
+            found.insert(0, step)
+            step *= size if len(found) > 1 else 1
+        return tuple(found[: len(self.shape)]) or (1,)
+
+
+@dataclass(frozen=True, eq=False)
+class Touch:
+    """One access: `kind` load, store or atomic; `rows` and `columns` that it touches, ascending. `key` differs for
+    other elements. `elements` (of stores only) are row * cols + column, each once; `repeated`: the access
+    names one twice."""
+
+    kind: str
+    argument: str
+    program: Program
+    line: int
+    rows: np.ndarray
+    columns: np.ndarray
+    key: tuple[int, int]
+    cols: int
+    elements: np.ndarray | None = None
+    repeated: bool = False
+
+
+class Recorder(Memory):
+    def __init__(self, arguments: Sequence[Argument]) -> None:
+        self.arguments = sorted(arguments, key=lambda a: a.low)
+        self._lows = [a.low for a in self.arguments]
+        self.program: Program = (0, 0, 0)
+        self.touches: list[Touch] = []
+
+    def load(self, addresses, mask, itemsize, volatile, bulk):
+        self._touch("load", addresses, mask)
+
+    def store(self, addresses, mask, itemsize, bulk):
+        self._touch("store", addresses, mask)
+
+    def atomic(self, operation, addresses, mask, itemsize, sem, scope, perform):
+        self._touch("atomic", addresses, mask)
+        if self.touches and self.touches[-1].kind == "atomic":
+            last = self.touches[-1]
+            raise KernelFault(
+                f"an atomic on {last.argument}: its order is not fixed, and a peer may see it half done",
+                last.line,
+                "store each element once",
+            )
+        return perform()
+
+    def _touch(self, kind: str, addresses: np.ndarray, mask: np.ndarray) -> None:
+        found = np.asarray(addresses)[np.broadcast_to(np.asarray(mask, bool), addresses.shape)]
+        if found.size == 0:
+            return
+        line = current_line()
+        i = bisect_right(self._lows, int(found[0])) - 1
+        a = self.arguments[i] if i >= 0 else None
+        if a is None or int(found.max()) >= a.high or int(found.min()) < a.low:
+            raise KernelFault(f"a {kind} reaches memory of no declared argument", line, "bind every pointer")
+        offsets = (found.astype(np.int64) - a.base) // a.itemsize
+        rows = offsets // a.pitch
+        cols = offsets - rows * a.pitch
+        if int(rows.min()) < 0 or int(rows.max()) >= a.rows or int(cols.max()) >= a.cols:
+            self._outside(kind, a, line, offsets, (rows < 0) | (rows >= a.rows) | (cols >= a.cols))
+        elements, key = None, (int(offsets.sum()), int((offsets * offsets).sum()))
+        if kind == "store":
+            elements = np.unique(rows * a.cols + cols)
+        repeated = elements is not None and elements.size < found.size
+        places = distinct(rows), distinct(cols)
+        self.touches.append(Touch(kind, a.name, self.program, line, *places, key, a.cols, elements, repeated))
+        if len(self.touches) > MOST:
+            raise KernelFault(f"more than {MOST} accesses at small sizes: does a loop wait for data?", line)
+
+    def _outside(self, kind: str, a: Argument, line: int | None, offsets: np.ndarray, bad: np.ndarray) -> None:
+        at = int(offsets[bad.argmax()])
+        where = f"element {at}, counted with {a.pitch} elements a row" if at >= 0 else f"{-at} elements before it"
+        shape = " x ".join(map(str, a.shape))
+        raise KernelFault(
+            f"a {kind} outside the declared shape of {a.name} [{shape}]: {where}, by program {self.program}",
+            line,
+            "mask it, correct the shape, or pass the stride of its rows with `arg`",
+        )
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The distinct values, ascending: a sort would cost more than the access."""
+    least = int(values.min())
+    seen = np.zeros(int(values.max()) - least + 1, bool)
+    seen[values - least] = True
+    return np.flatnonzero(seen) + least
+
+
+def current_line() -> int | None:
+    """Line of the innermost frame of a user's kernel."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_kernel_file(frame.f_code.co_filename):
+            return frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def product_stand_in(a, b, d, *options):
+    """Addresses do not depend on what a product is; that they depend on it at all must show (`fill`)."""
+    return type(d)(d.data + (a.data.reshape(-1)[0] * b.data.reshape(-1)[0]).astype(d.data.dtype), d.dtype)
+
+
+def trace(
+    source: KernelSource, kernel, tensors: Sequence[Argument], pointers: Mapping[str, str],
+    scalars: Mapping[str, object], grid: Program, programs: Sequence[Program],
+) -> list[Touch]:
+    """Touches of `programs` of a `grid`. `pointers` maps parameters to names of `tensors`; `scalars` has the rest.
+
+    KernelFault where the kernel fails or reaches outside its arguments."""  # fmt: skip
+    recorder = Recorder(tensors)
+    named = {a.name: a.tensor for a in tensors}
+    try:
+        with interpreting(recorder) as interpreter:
+            interpreter.builder.create_dot = product_stand_in
+            function, bound = bind(kernel, {**scalars, **{p: named[n] for p, n in pointers.items()}})
+            for program in programs:
+                recorder.program = program
+                interpreter.builder.place(grid, program)
+                function(**bound)
+    except KernelFault:
+        raise
+    except Exception as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(source.file)]
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise KernelFault(f"does not run: {text}", lines[-1] if lines else None) from None
+    return recorder.touches

@@ -1,0 +1,169 @@
+"""Launches whose tiles are a user's kernel: gathers of its arguments, where its result goes, what the footprint says.
+
+Shares buffers, flags, moves and staging with the launches of built-in kernels; only the tile is another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chunkdsl.check.kernels import kernel_cannot_be_fused
+from chunkdsl.ir.graph import Value
+from chunkdsl.ir.types import DimRef, Shard, evaluate
+from chunkdsl.kernels.binding import Stride
+from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.kernels.rewrite import by_ticket, definitions
+from chunkdsl.lower.dealing import Dealing
+from chunkdsl.lower.facts import Refused
+from chunkdsl.lower.kernel_items import DeclaredKernel
+from chunkdsl.plan.body import BodyScalar, BodyTensor, KernelBody
+from chunkdsl.plan.schedule import Destination, Extent, Tiling
+
+WARPS, STAGES = 4, 3  # what Triton takes where the item pins no others
+
+
+class KernelTiles(Dealing):
+    def _pad(self) -> int:
+        """Rows to which shards of communication buffers are padded. None where a user's kernel reads or fills them: it
+        knows one tensor, whose row is the global row."""
+        if not any(n.body for n in self.launches):
+            return max((n.tiling.bm for n in self.launches), default=1)
+        padded = next((n for n in self.launches if n.a and n.a.layout == "padded"), None)
+        if padded is not None:
+            what = "a product of a gathered value in an op that calls a kernel"
+            self._refuse(what, "give the two ops of their own", self.op.span)
+        return 1
+
+    def _place_kernels(self, value: Value, name: str) -> None:
+        """Calls of kernels inside a pointwise expression get launches of their own."""
+        for v in self._leaves(value, {}):
+            if v.kind == "kernel":
+                self._place(v, f"{name}_{v.attrs['item']}")
+
+    def _kernel_tiles(self, value: Value, name: str, destination: Destination, scatter) -> None:
+        if len(self.program.mesh.axes) > 1:
+            self._refuse("a kernel on a mesh of two axes", "give the op a mesh of one axis", value.span)
+        d = destination
+        carried = d.kind == "hand_over" and not d.stage and scatter and scatter[2] and scatter[2].ring
+        if d.kind not in ("local", "publish") and not carried:
+            what = "a kernel whose result travels otherwise than by side = pull or a ring"
+            self._refuse(what, "write side = pull, or bind the kernel's result to a name first", value.span)
+        kernel: DeclaredKernel = self.program.kernels[value.attrs["item"]]
+        settled, sources = None, []
+        for bound, arg in zip(kernel.binding.tensors, value.args, strict=True):
+            if arg.kind != "all_gather":
+                sources.append(self._place(arg, f"{name}_{bound.name}")[0])
+                continue
+            operand, other = self._gather(arg, f"{name}_{bound.name}")
+            if settled and other[0].name != settled[0].name:
+                self._refuse("a kernel with two gathered arguments", "gather them into one tensor", arg.span)
+            settled = other
+            sources.append(operand.source)
+        extents = self._own_sizes(kernel, value)
+        gathered = tuple(
+            b.name for b, a in zip(kernel.binding.tensors, value.args, strict=True) if a.kind == "all_gather"
+        )
+        found, texts = self._traced(kernel, value, extents, gathered, destination.kind != "local")
+        moves, staging, chunk, arrived = [], None, None, None
+        rows = self._rows(value)
+        if settled:
+            moves_g, staging_g, info = settled
+            if moves_g.routing is not None:
+                self._refuse("a plan as the route of a kernel's argument", "use swizzle, direct or ring", value.span)
+            arrived, chunk = moves_g.arrived, info["chunk"]
+            gather = next(a for a in value.args if a.kind == "all_gather")
+            if not found.block:
+                rows = gather.type.shape[0]
+            if moves_g.via != "copy_engine" and not moves_g.programs:
+                self._refuse("co-located transfers into a user's kernel", "write place = own_sms(16)", gather.span)
+            if moves_g.name not in self.carried:
+                self.carried.add(moves_g.name)
+                staging = staging_g
+                moves.append(moves_g)
+        space = "all" if settled or destination.kind != "local" else "own" if self._sharded_rows(value) else "whole"
+        if destination.kind != "local" and destination.everyone:
+            space = "whole"
+        if scatter and scatter[2]:
+            moves.append(scatter[2])
+        options = dict(kernel.binding.options)
+        tiling = Tiling(max(1, found.block), 16, 16, options.get("num_warps", WARPS),
+                        options.get("num_stages", STAGES), 32, 256)  # fmt: skip
+        self._launch(
+            name, value, space, self._walk(settled, scatter), chunk, arrived, tiling, None, (), None, None, {}, [], "",
+            destination, scatter[1] if scatter else None, tuple(moves), staging,
+            self._body(kernel, value, extents, sources, destination, found, texts),
+        )  # fmt: skip
+        self.launches[-1] = replace(self.launches[-1], rows=rows)
+
+    def _own_sizes(self, kernel: DeclaredKernel, value: Value) -> dict[str, Extent]:
+        """The kernel's own sizes as this rank's extents."""
+        found: dict[str, Extent] = {}
+        for bound, arg in zip(kernel.binding.tensors, value.args, strict=True):
+            for i, (own, extent) in enumerate(zip(bound.dims, self._extents(arg), strict=True)):
+                if isinstance(own, DimRef):
+                    found[own.name] = Extent(extent.size, extent.sharded or arg.type.axis_sharding(i) is not None)
+        return found
+
+    def _traced(self, kernel: DeclaredKernel, value: Value, extents: dict[str, Extent], gathered, sent: bool):
+        """The footprint and the two texts. Refuses the op where the kernel is unfit."""
+        from chunkdsl.kernels.footprint import Question, find_footprint  # imports torch and Triton
+
+        sizes = {name: max(1, evaluate(e.size, self.highs)) for name, e in extents.items()}
+        placement = value.type.placements[0]
+        cut = kernel.binding.results[0].dims[placement.dim].name if isinstance(placement, Shard) else ""
+        typed = [replace(t, dtype=self._dtype(a)) for t, a in zip(kernel.binding.tensors, value.args, strict=True)]
+        result = replace(kernel.binding.results[0], dtype=self._dtype(value))
+        binding = replace(kernel.binding, tensors=tuple(typed), results=(result,))
+        try:
+            texts = definitions(kernel.source), by_ticket(kernel.source)
+            return find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cut)), texts
+        except KernelFault as fault:
+            path, line = kernel.source.path, fault.line
+            code = kernel.source.text.splitlines()[line - 1].strip() if line else ""
+            self.report.add(kernel_cannot_be_fused(path, line, fault.reason, code, value.span, fault.mend))
+            raise Refused from None
+
+    def _body(self, kernel: DeclaredKernel, value: Value, extents, sources, destination, found, texts) -> KernelBody:
+        binding, reads = kernel.binding, dict(found.reads)
+        tensors = [
+            BodyTensor(
+                b.pointer, source, self._dtype(arg), self._extents(arg), b.dims, reads.get(b.name, ""), False, b.strided
+            )
+            for b, arg, source in zip(binding.tensors, value.args, sources, strict=True)
+        ]
+        result = binding.results[0]
+        shape = self._extents(value)
+        tensors.append(
+            BodyTensor(
+                result.pointer, destination.buffer, destination.dtype, shape, result.dims, "", True, result.strided
+            )
+        )
+        pointers = {t.name: t.pointer for t in binding.all}
+        scalars = [
+            BodyScalar(name, 0, (pointers[v.tensor], v.index)) if isinstance(v, Stride) else BodyScalar(name, v)
+            for name, v in binding.scalars
+        ]
+        row = result.dims[0]
+        order = found.order
+        return KernelBody(
+            item=kernel.name,
+            path=kernel.source.path,
+            line=kernel.source.kernel.lineno,
+            function=kernel.source.function,
+            tensors=tuple(tensors),
+            scalars=tuple(scalars),
+            parameters=tuple(p.arg for p in kernel.source.parameters),
+            constants=binding.constants,
+            options=binding.options,
+            sizes=tuple(extents.items()),
+            row=row.name if isinstance(row, DimRef) else "",
+            grid=binding.grid,
+            block=found.block,
+            columns=found.columns,
+            column_block=found.column_block,
+            order=(order.axes, order.group, order.across, order.turned),
+            step=found.step,
+            untouched=texts[0],
+            by_ticket=texts[1],
+            imports=kernel.source.import_lines,
+        )

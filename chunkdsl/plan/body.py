@@ -1,0 +1,76 @@
+"""A user's kernel as the tiles of a launch: part of the schedule (`schedule`)."""
+
+from __future__ import annotations
+
+from chunkdsl.ir.types import SymSize
+from chunkdsl.plan.extents import Extent
+from chunkdsl.record import record
+
+
+@record
+class BodyTensor:
+    """A tensor that a user's kernel gets for `parameter`. `source` and `layout` as of an operand; `result` for what it
+    stores. `rows`: which rows of a gathered one a program reads: block, wrap, whole; "" for one that is not gathered.
+    `shape`: local; `dims`: the same in the kernel's own sizes."""
+
+    parameter: str
+    source: str
+    dtype: str
+    shape: tuple[Extent, ...]
+    dims: tuple[SymSize, ...]
+    gathered: str = ""
+    result: bool = False
+    strided: bool = False
+
+
+@record
+class BodyScalar:
+    """A value for `parameter`: a size over the kernel's own sizes, the stride of a dimension of a tensor (by that
+    tensor's parameter), or a constant."""
+
+    parameter: str
+    value: SymSize | float | bool | str
+    stride: tuple[str, int] | None = None
+
+
+@record
+class KernelBody:
+    """A user's kernel as the tiles of a launch: program ids are handed out by ticket.
+
+    A program handles `block` rows of the row dim (0: no block, any rows) and one of `columns` programs of them:
+    cdiv(columns of the result, `columns`), or, with 0, the grid's number. Row blocks are counted over the whole row
+    dim, so they may straddle shards. `order`: (axes, group, across, turned) of `kernels.order`. `untouched` and
+    `by_ticket` are definitions (names, text); `sizes` the kernel's own sizes; `grid` is over these and constants.
+    `step`: a persistent kernel's parameter.
+    """
+
+    item: str
+    path: str
+    line: int
+    function: str
+    tensors: tuple[BodyTensor, ...]
+    scalars: tuple[BodyScalar, ...]
+    parameters: tuple[str, ...]
+    constants: tuple[tuple[str, int | float | bool | str], ...]
+    options: tuple[tuple[str, int], ...]
+    sizes: tuple[tuple[str, Extent], ...]
+    row: str
+    grid: tuple[SymSize, ...]
+    block: int
+    columns: int
+    column_block: int
+    order: tuple[tuple[int, int, int], int, bool, bool]
+    step: str
+    untouched: tuple[tuple[str, str], ...]
+    by_ticket: tuple[tuple[str, str], ...]
+    imports: tuple[str, ...]
+
+    @property
+    def tickets(self) -> str:
+        """Name of the rewritten kernel."""
+        return f"{self.function}_by_ticket"
+
+    @property
+    def fetched(self) -> BodyTensor | None:
+        """The gathered argument."""
+        return next((t for t in self.tensors if t.gathered), None)

@@ -1,0 +1,225 @@
+"""What templates read of a launch whose tiles are a user's kernel: its arguments, and how it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from chunkdsl.ir.types import dims_in, evaluate
+from chunkdsl.kernels.loops import MANY
+from chunkdsl.kernels.rewrite import PARAMETERS
+from chunkdsl.plan.body import BodyScalar, BodyTensor
+from chunkdsl.plan.schedule import Extent, Launch
+
+VECTOR = {"bf16": 8, "f16": 8, "f32": 4}
+EVEN = 16  # what Triton looks for in an integer argument
+
+
+class BodyView:
+    """`held(source)` is the wrapper's expression for a tensor; `pitched` the sources with padded rows."""
+
+    def __init__(self, launch: Launch, held, pitched: frozenset[str], dim_text) -> None:
+        self.launch, self.body, self.held, self.pitched = launch, launch.body, held, pitched
+        self.extents: Mapping[str, Extent] = dict(self.body.sizes)
+        self.dim_text = dim_text
+        self.by_parameter = {t.parameter: t for t in self.body.tensors}
+        self.fixed = {n: e.size for n, e in self.extents.items() if isinstance(e.size, int) and not e.sharded}
+
+    def extent_text(self, extent: Extent) -> str:
+        """Elements that this rank holds."""
+        text = self.dim_text(extent.size, "dims")
+        return f"shard_rows({text}, W, rank)" if extent.sharded else text
+
+    # ---- the wrapper's side
+
+    @property
+    def sizes(self) -> str:
+        """The kernel's own sizes on this rank, and the constants that its grid names, as a dict."""
+        named = set().union(*(dims_in(g) for g in self.body.grid)) - self.extents.keys()
+        pairs = [(n, self.extent_text(e)) for n, e in self.extents.items()]
+        pairs += [(n, str(v)) for n, v in self.body.constants if n in named]
+        return f"dict({', '.join(f'{n}={text}' for n, text in pairs)})"
+
+    @property
+    def grid(self) -> str:
+        """Of the untouched kernel."""
+        return f"({', '.join(self.dim_text(g, 'sizes') for g in self.body.grid)},)"
+
+    @property
+    def columns(self) -> str:
+        b = self.body
+        if not b.block:
+            return "math.prod(grid)"
+        heads = f'max(1, cdiv(sizes["{b.row}"], {b.block}))'
+        if b.columns:
+            last = next(t for t in b.tensors if t.result).shape[-1]
+            return f"cdiv({self.extent_text(last)}, {b.columns})"
+        return f"math.prod(grid) // {heads}"
+
+    @property
+    def describes(self) -> bool:
+        """Does the kernel make tensor descriptors?"""
+        return any("tensor_descriptor" in text for _, text in self.body.untouched)
+
+    @property
+    def spread(self) -> str:
+        """The grid over which programs are numbered."""
+        if self.body.step:
+            return f'(cdiv(sizes["{self.body.row}"], {max(1, self.body.block)}) * columns, 1, 1)'
+        return "(*grid, 1, 1)"
+
+    @property
+    def even(self) -> str:
+        """Whether all sizes that are fixed for this rank are multiples of EVEN, as a constant."""
+        texts = [f"{self.host(s)} % {EVEN} == 0" for s in self.body.scalars if self.runtime(s) and self.hinted(s)]
+        texts += [f"{self.extent_text(m.cols)} % 8 == 0" for m in self.launch.moves]
+        return " and ".join(dict.fromkeys(texts)) or "True"
+
+    def host(self, s: BodyScalar, held: Mapping[str, str] | None = None) -> str:
+        """The wrapper's expression for a scalar. `held`: expressions of the tensors, by parameter."""
+        if s.stride is None:
+            return self.dim_text(s.value, "sizes") if dims_like(s.value) else repr(s.value)
+        t = self.by_parameter[s.stride[0]]
+        return f"{held[t.parameter] if held else self.tensor(t, False)}.stride({s.stride[1]})"
+
+    def tensor(self, t: BodyTensor, exact: bool) -> str:
+        d = self.launch.destination
+        if t.result:
+            if d.kind != "local":
+                return f"exact_{d.buffer}"
+            return f"self._{d.buffer}" if d.buffer in self.pitched else f"{d.buffer}_"
+        if t.gathered and not exact:
+            return f"self._{t.source}.local"
+        return self.held(t.source)
+
+    @property
+    def untouched(self) -> Iterator[tuple[str, str]]:
+        """(parameter, expression) of the untouched kernel's launch in `exact`."""
+        return self.untouched_with({t.parameter: self.tensor(t, True) for t in self.body.tensors})
+
+    def untouched_with(self, held: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """The same with other tensors."""
+        yield from held.items()
+        for s in self.body.scalars:
+            yield s.parameter, self.host(s, held)
+        for name, value in self.body.constants:
+            yield name, repr(value)
+
+    def tickets(self, device: bool) -> str:
+        """How many a shard has: programs of a block, times the blocks that may begin in it."""
+        many, blocks = "max(1, columns)", 'cdiv(shard, constants["BM"])'
+        if device:
+            many, blocks = "tl.maximum(columns, 1)", "tl.cdiv(shard, BM)"
+        return f"{many} * {blocks}" if self.body.block else many
+
+    def plain_result(self, parts: str) -> str:
+        """What the fallback calls the result. `parts`: the buffer of partial sums, if it is one."""
+        d = self.launch.destination
+        return f"{d.buffer}_" if d.kind == "local" else f"{parts}_plain"
+
+    def plain(self, result: str) -> list[tuple[str, str]]:
+        """The untouched kernel's arguments in the fallback: its strides are those of the tensors at hand."""
+        held = {}
+        for t in self.body.tensors:
+            text = self.held(t.source)
+            text = text if text.startswith("at_") else f"{t.source}_"
+            held[t.parameter] = result if t.result else f"{text}.contiguous()"
+        return list(self.untouched_with(held))
+
+    def arguments(self) -> Iterator[tuple[str, str, bool]]:
+        """(name, expression, is an integer) of what the launch passes beside the destination."""
+        for t in self.body.tensors:
+            if not t.result:
+                yield f"k_{t.parameter}", self.tensor(t, False), False
+            if t.gathered:
+                yield f"k_{t.parameter}_pitch", f"pitch_of({self.tensor(t, False)})", True
+                yield f"k_{t.parameter}_cap", "W * stride_cap", True
+        for s in self.body.scalars:
+            if self.runtime(s):
+                yield f"k_{s.parameter}", self.host(s), True
+        yield "columns", "columns", True
+        for i, axis in enumerate("xyz"):
+            yield f"grid_{axis}", f"spread[{i}]", True
+
+    # ---- the kernel's side
+
+    @property
+    def awaited(self) -> list[tuple[str, str]]:
+        """(first, end) of the global rows that a program waits for."""
+        fetched = self.body.fetched
+        if not self.body.block or fetched.gathered == "whole":
+            return [("0", "shard * W")]
+        spans = [("row", "last + 1")]
+        if fetched.gathered == "wrap":  # the last block's surplus rows are the first ones; none if there is no surplus
+            spans.append(("0", "tl.maximum(tl.minimum(row + BM - height, height), 0)"))
+        return spans
+
+    @property
+    def call(self) -> str:
+        """Arguments of the rewritten kernel: program ids, numbers of programs, then its own, in order."""
+        ids = ["program_0", "program_1", "program_2", "grid_x", "grid_y", "grid_z"]
+        if self.body.step:
+            ids[3] = str(MANY)
+        given = {name: repr(value) for name, value in self.body.constants}
+        if self.body.step in given:
+            given[self.body.step] = str(MANY)
+        given |= {t.parameter: self.pointer(t) for t in self.body.tensors}
+        given |= {s.parameter: self.scalar(s) for s in self.body.scalars}
+        named = [f"{name}={given[name]}" for name in self.body.parameters if name in given]
+        return ", ".join([*ids[: len(PARAMETERS)], *named])
+
+    def pointer(self, t: BodyTensor) -> str:
+        if t.gathered:
+            name = f"k_{t.parameter}"
+            return f"{name} + slot * {name}_cap * ({name}_pitch * {VECTOR[t.dtype]})"
+        if not t.result:
+            return f"k_{t.parameter}"
+        if self.launch.destination.kind == "publish":
+            return f"out + slot * out_cap * (out_pitch * {VECTOR[t.dtype]})"
+        return "out"
+
+    def scalar(self, s: BodyScalar) -> str:
+        if not self.runtime(s):
+            return self.literal(s)
+        name = f"k_{s.parameter}"
+        return f"{name} // {EVEN} * {EVEN} if EVEN else {name}" if self.hinted(s) else name
+
+    def literal(self, s: BodyScalar) -> str:
+        if s.stride is None:
+            fixed = evaluate(s.value, self.fixed) if dims_like(s.value) else s.value
+            return repr(fixed)
+        t, index = self.by_parameter[s.stride[0]], s.stride[1]
+        if index == len(t.shape) - 1:
+            return "1"
+        if t.gathered:
+            return f"k_{t.parameter}_pitch * {VECTOR[t.dtype]}"
+        if t.result and (self.launch.destination.kind != "local" or t.source in self.pitched):
+            return f"out_pitch * {VECTOR[t.dtype]}"
+        length = 1
+        for e in t.shape[index + 1 :]:
+            length *= e.size
+        return str(length)
+
+    def runtime(self, s: BodyScalar) -> bool:
+        """Must the launch pass it? Else it is written into the call."""
+        if s.stride is None:
+            return dims_like(s.value) and not dims_in(s.value) <= self.fixed.keys()
+        t, index = self.by_parameter[s.stride[0]], s.stride[1]
+        if index == len(t.shape) - 1 or t.gathered:
+            return False
+        if t.result and self.launch.destination.kind != "local":
+            return False
+        if t.source in self.pitched:
+            return not t.result
+        return not all(isinstance(e.size, int) and not e.sharded for e in t.shape[index + 1 :])
+
+    def hinted(self, s: BodyScalar) -> bool:
+        """Is it the same in every call on this rank?"""
+        if s.stride is None:
+            return all(isinstance(self.extents[n].size, int) for n in dims_in(s.value))
+        t = self.by_parameter[s.stride[0]]
+        return all(isinstance(e.size, int) for e in t.shape[s.stride[1] + 1 :])
+
+
+def dims_like(value) -> bool:
+    """Is it a size (not a number of another kind, or a text)?"""
+    return not isinstance(value, bool | float | str)

@@ -1,0 +1,42 @@
+"""The meaning of a call of a user's kernel: the kernel as its author wrote it, on whole tensors, in the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from types import ModuleType
+
+import torch
+
+from chunkdsl.interp import interpreting
+from chunkdsl.ir.types import DimRef, evaluate
+from chunkdsl.plan.body import KernelBody
+from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.verify.inputs import TORCH
+
+
+def whole_kernels(op: OpSchedule, module: ModuleType) -> dict[str, Callable]:
+    """For each item that the op calls: (value, whole float64 arguments) -> float64 result. `module` has the kernels."""
+    bodies = {n.body.item: n.body for n in op.launches if n.body}
+    return {item: lambda value, args, body=body: run_whole(body, args, module) for item, body in bodies.items()}
+
+
+def run_whole(body: KernelBody, args: list[torch.Tensor], module: ModuleType) -> torch.Tensor:
+    """One launch over the kernel's own grid."""
+    given, sizes = {}, {}
+    for t, arg in zip([t for t in body.tensors if not t.result], args, strict=True):
+        given[t.parameter] = arg.to(TORCH[t.dtype]).contiguous()
+        sizes |= {d.name: n for d, n in zip(t.dims, arg.shape, strict=True) if isinstance(d, DimRef)}
+    result = next(t for t in body.tensors if t.result)
+    made = torch.empty([evaluate(d, sizes) for d in result.dims], dtype=TORCH[result.dtype])
+    given[result.parameter] = made
+    for s in body.scalars:
+        if s.stride:
+            given[s.parameter] = given[s.stride[0]].stride(s.stride[1])
+        else:
+            given[s.parameter] = s.value if isinstance(s.value, bool | float | str) else evaluate(s.value, sizes)
+    grid = (*(evaluate(g, {**dict(body.constants), **sizes}) for g in body.grid), 1, 1)[:3]
+    if prod(grid):
+        with interpreting() as interpreter:
+            interpreter.run(getattr(module, body.function), grid, **given, **dict(body.constants))
+    return made.double()

@@ -1,0 +1,107 @@
+"""One GPU: a user's kernel as the tiles of a fused launch, all flags preset, against the same kernel untouched.
+
+    chunkdsl build specs/user_gemm.chunk -o build/gpu
+    CHUNKDSL_GPU_BUILD=build/gpu python tests/bench/user_kernels.py [--rounds 15]
+
+Rank 0 of two, whose peer has sent everything: the launch takes tickets, looks at every flag, counts its chunks, and
+never waits. Both kernels are timed alone, in CUDA graphs, ours between two runs of the untouched one; the ratio is the
+median over rounds. "equal": the bits of the op against those of `exact`, with the peer's data in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+import triton
+from local_ranks import Board, LocalMachine, refuse_multicast
+from modules import load
+from one_gpu import graph_of, heading, replay_us
+
+from chunkdsl.runtime.machine import Symmetric
+
+ROWS = (8192, 4096, 2048, 8192 - 40)
+
+
+class PresetPeer(LocalMachine):
+    """Rank 0 of two. Every flag stands far ahead of any epoch; the peer's memory is this GPU's too. Launches of the
+    main lane are kept by the kernel's name."""
+
+    def __init__(self) -> None:
+        super().__init__(Board(1), 0, torch.cuda.get_device_properties(0).multi_processor_count)
+        self.world = 2
+        self.started: dict[str, partial] = {}
+        self.held: dict[str, torch.Tensor] = {}
+
+    def symmetric(self, name, shape, dtype):
+        flags = name.endswith(("_arrived", "_ready", "_closed"))
+        local, peer = (torch.full(shape, (1 << 30) * flags, dtype=dtype, device=self.device) for _ in range(2))
+        self._keep += [local, peer]
+        self.held[name] = local
+        addresses = (local.data_ptr(), peer.data_ptr())
+        return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
+
+    def launch(self, kernel, programs, args, constants, warps, stages):
+        start = partial(super().launch, kernel, programs, args, constants, warps, stages)
+        self.started[kernel.fn.__name__] = start
+        start()
+
+    def copy(self, destination, source, nbytes, lane, label=""):
+        """The peer's data is here already."""
+
+    def vote(self, value):
+        return [value, value]
+
+    def gather(self, tensor):
+        """What rank 1 holds is what `held` says: the same rows as ours."""
+        return torch.stack([tensor, tensor])
+
+
+def measure(m, machine: PresetPeer, name: str, rows: int, rounds: int) -> str:
+    op, dims = getattr(m, name), {"M": rows}
+    tensors = [torch.randn(op.local_shape(s, dims), device="cuda").mul(0.1).to(d) for d, s in op.PARAMETERS.values()]
+    for key, value in machine.held.items():  # the peer's shard of a gathered buffer
+        if key.startswith(f"{name}_") and key.endswith("_gathered"):
+            value[rows // 2 : rows, : tensors[0].shape[1]] = tensors[0][: rows - rows // 2]
+    machine.started.clear()
+    fused = op(*tensors, M=rows)
+    mine = next(start for k, start in machine.started.items() if k in (f"{name}_h", f"{name}_y_partial"))
+    exact = op.exact(*tensors, M=rows)
+    untouched = machine.started["matmul_kernel"]
+    torch.cuda.synchronize()
+    m.check()
+    equal = torch.equal(fused, exact) if name == "up" else "-"
+    graphs = [graph_of(start, 4) for start in (untouched, mine)]
+    ratios, base = [], []
+    for _ in range(rounds):
+        before, ours, after = (replay_us(graphs[i], 4) for i in (0, 1, 0))
+        ratios.append((before + after) / 2 / ours)
+        base.append((before + after) / 2)
+    m.check()
+    return f"| {name}, M = {rows} | {statistics.median(base):.0f} us | {statistics.median(ratios):.3f} | {equal} |"
+
+
+def main() -> None:
+    refuse_multicast()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=15)
+    args = parser.parse_args()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}", flush=True)
+    print(heading("op", "untouched", "untouched / fused", "equal"), flush=True)
+    machine = PresetPeer()
+    m = load("user_gemm")(machine=machine)
+    for name in ("up", "down"):
+        for rows in ROWS:
+            print(measure(m, machine, name, rows, args.rounds), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Users' kernels on simulated ranks: bits of `exact` (the untouched kernel), the whole kernel, conformance; mutants."""
+
+from pathlib import Path
+
+import pytest
+from kernel_specs import ATTENTION, HEAD, KERNELS, ROOT, checked, gathered, reduced
+
+from chunkdsl.render.module import render_module
+from chunkdsl.verify.simulate import run_op
+from chunkdsl.verify.twin import shrink
+from chunkdsl.verify.verify import load
+
+SPECS = {f"gathered {name}": gathered(name) for name in KERNELS}
+SPECS["gathered attention"] = HEAD + ATTENTION
+SPECS |= {f"reduced {name}": reduced(name) for name in ("matmul_persistent", "matmul_blocks")}
+SPECS["pushed"] = gathered("matmul_2d", "chunk = 24 along M, via = ldst, side = push, buffers = 2")
+SPECS["ring"] = reduced("matmul_2d", "chunk = 24 along M, route = ring")
+SPECS["one shot"] = HEAD + KERNELS["matmul_2d"] + "op f_op(a, v) -> y { y = all_reduce(f(a, v)) with decode }"
+SPECS["both"] = (
+    HEAD + KERNELS["matmul_2d"] + "tensor u : bf16[N @ tp, K]\n"
+    "op f_op(x, w, u) -> y { h = f(all_gather(x), w) y = reduce_scatter(f(gelu(h), u), M) + x }"
+)
+BASE = gathered("matmul_2d")
+MUTANTS = {
+    "no wait": ("if source != rank:\n                start", "if source == W:\n                start"),
+    "wrong rows": ("BM - 1) // BM + within % blocks", "BM - 1) // BM + within % blocks * 0"),
+    "wrong program": ("first * width + b * height + within", "first * width + b * height + (within + 1) % height"),
+    "waits too much": ("stop = last + 1", "stop = shard * W"),
+}
+SENT = {
+    "signals early": ("tiles_of_chunk.to(tl.int32)", "(tiles_of_chunk - 1).to(tl.int32)"),
+    "counts one column": ("begins // BM + 1) * many", "begins // BM + 1)"),
+    "wrong owner": ('out_arrived, owner) + rank', 'out_arrived, (owner + 1) % W) + rank'),
+}
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def failures(text, folder: Path, world: int, change=None, dims=(53, 1)):
+    made = checked(text)
+    assert [d.message for d in made.report.diagnostics] == []
+    small = shrink(made.schedule, world)
+    module = render_module(small, (world,))
+    if change:
+        assert change[0] in module
+        module = module.replace(*change)
+    loaded, op = load(module, folder, "twin"), small.ops[0]
+    calls = [{"M": min(m * world, small.ranges[0].high)} for m in dims]
+    rows = run_op(loaded, "Zoo", small, op, made.program.ops[0], world, 0, calls, pointers=False)
+    return [f"{r.check}: {r.detail}" for r in rows if not r.passed]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_users_kernel_fused(name, tmp_path):
+    assert failures(SPECS[name], tmp_path, 2) == []
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_of_the_gathered_side_is_caught(name, tmp_path):
+    assert failures(BASE, tmp_path, 2, MUTANTS[name], (53,))
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_a_mutant_of_the_sent_side_is_caught(name, tmp_path):
+    assert failures(reduced("matmul_2d"), tmp_path, 2, SENT[name])
