@@ -1,6 +1,7 @@
 """Every planted fault is caught by a catcher that should, and no catcher speaks where no fault is planted."""
 
 import mutants_of_data
+import mutants_of_deals
 import mutants_of_helpers
 import mutants_of_plans
 import mutants_of_programs
@@ -19,6 +20,7 @@ FILES = (
     mutants_of_helpers,
     mutants_of_plans,
     mutants_of_wrappers,
+    mutants_of_deals,
 )
 FAULTS = [fault for file in FILES for fault in file.FAULTS]
 # Each base under each way in which a fault of it is run: sound, none of its catchers may speak.
