@@ -70,7 +70,6 @@ op f(x, w) -> y {
     y = all_gather(x) @ w.T with { tile = 128x128x64, chunk = 256 along M, via = ldst, place = own_sms(4) }
 }
 """
-<<<<<<< HEAD
 ROUTED = "tile = 16x16x16, chunk = 4 per shard, place = own_sms(1), buffers = 2"
 PLAN_GATHER = GATHERED + f"""
 plan p(t) : all_gather over tp {{
@@ -96,7 +95,6 @@ plan p(t) : reduce_scatter over tp {{
 }}
 op f(x, w, b) -> y {{ y = reduce_scatter(x @ w.T, M) + b with {{ route = p, {ROUTED} }} }}
 """
-=======
 DEALT = HEAD + "tensor x : bf16[M, H @ tp]\ntensor w : bf16[F, H]\ntensor a : bf16[M, H]\ntensor v : bf16[F @ tp, H]\n"
 
 
@@ -114,7 +112,6 @@ def store_columns(policy: str) -> str:
     return text + f"op f(a, w) -> y {{ y = all_to_all(a @ w.T, M -> F) with {{ {SMALL}, {policy} }} }}\n"
 
 
->>>>>>> 114f04f (all_to_all: 26 planted faults, and the plan's boxes against the definition)
 PUSHED = "route = swizzle, via = ldst, side = push, place = co_located, buffers = 2"
 SPECS = {
     "gather_copy_pull": gather("route = swizzle, via = copy_engine, side = pull"),
@@ -131,11 +128,9 @@ SPECS = {
     "scatter_ring": scatter("route = ring, via = ldst, place = own_sms(1), buffers = 2"),
     "two_shot": total("algorithm = two_shot, route = swizzle, via = ldst, place = co_located, buffers = 2"),
     "one_shot": total("algorithm = one_shot, route = swizzle, via = ldst, place = co_located, buffers = 2"),
-<<<<<<< HEAD
     "plan_gather": PLAN_GATHER,
     "plan_ring": PLAN_RING,
     "plan_scatter": PLAN_SCATTER,
-=======
     "deal_push": deal("route = swizzle, via = ldst, side = push, place = own_sms(1), buffers = 2"),
     "deal_pull": deal("route = direct, via = ldst, side = pull, place = own_sms(1), buffers = 2"),
     "deal_mixed": deal("route = swizzle, via = ldst, side = push, place = co_located, buffers = 2")
@@ -147,7 +142,6 @@ SPECS = {
     "deal_store_rows": DEALT
     + f"op f(a, v) -> y {{ y = all_to_all(a @ v.T, F -> M) with {{ {SMALL}, route = swizzle, buffers = 2 }} }}\n",
     "deal_store_columns": store_columns("route = swizzle, buffers = 2"),
->>>>>>> 114f04f (all_to_all: 26 planted faults, and the plan's boxes against the definition)
     "mlp": MLP,
     "swiglu": SWIGLU,
     "large": LARGE,

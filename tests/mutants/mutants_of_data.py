@@ -105,8 +105,8 @@ FAULTS = (
         ("float64", "simulator", "conformance"),
         in_template(
             TICKETS,
-            "tiles = tl.cdiv(shard, BM) * tl.maximum(tl.cdiv(n, BN), 1)",
-            "tiles = tl.cdiv(shard, BM) * tl.maximum(n // BN, 1)",
+            'tl.maximum(tl.cdiv({{ "out_each" if launch.space == "columns" else "n" }}, BN), 1)',
+            "tl.maximum(n // BN, 1)",
         ),
     ),
     # ---- sums

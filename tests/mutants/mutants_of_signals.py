@@ -119,7 +119,8 @@ FAULTS = (
         TEMPLATE,
         SIM,
         in_template(
-            SIGNAL, "if arrive(out_counters + owner * out_chunk_cap + c, tiles_of_chunk):", "if column == columns - 1:"
+            SIGNAL, "if arrive(out_counters + {{ target }} * out_chunk_cap + c, tiles_of_chunk):",
+            "if column == columns - 1:",
         ),
     ),
     Fault(
@@ -175,7 +176,7 @@ FAULTS = (
         "wrong owner of the flag",
         TEMPLATE,
         EITHER,
-        in_template(SIGNAL, '"out_arrived", "owner", "rank *', '"out_arrived", "(owner + 1) % W", "rank *'),
+        in_template(SIGNAL, '"out_arrived", target, "rank *', '"out_arrived", "(owner + 1) % W", "rank *'),
     ),
     Fault(
         "signal in the reader's name",
@@ -183,7 +184,7 @@ FAULTS = (
         "wrong word: the reader's number for the writer's",
         TEMPLATE,
         EITHER,
-        in_template(SIGNAL, '"out_arrived", "owner", "rank *', '"out_arrived", "owner", "owner *'),
+        in_template(SIGNAL, '"out_arrived", target, "rank *', '"out_arrived", target, "owner *'),
     ),
     Fault(
         "all-reduce leaves out one reader",
