@@ -30,7 +30,7 @@ def read(paths: Iterable[str]) -> Iterator[Report]:
 
 def read_stdin() -> Report:
     """The spec on standard input, as one of the path `-`."""
-    return _decode(STDIN, sys.stdin.buffer.read())
+    return decode(STDIN, sys.stdin.buffer.read())
 
 
 def rewrite(report: Report, text: str) -> bool:
@@ -71,10 +71,11 @@ def _read_file(path: str) -> Report:
             data = file.read()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         return _refuse(path, error)
-    return _decode(path, data)
+    return decode(path, data)
 
 
-def _decode(path: str, data: bytes) -> Report:
+def decode(path: str, data: bytes) -> Report:
+    """A report on the text that bytes are; on nothing, and why, if they are not UTF-8. A byte order mark is dropped."""
     try:
         return Report(Source(path, data.removeprefix(_MARK).decode("utf-8")))
     except UnicodeDecodeError as error:

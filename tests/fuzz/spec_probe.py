@@ -4,7 +4,7 @@ from chunkdsl.diagnostics import Report
 from chunkdsl.editor.lint import lint_whole
 from chunkdsl.editor.names import Index
 from chunkdsl.editor.segments import segments
-from chunkdsl.files import _decode
+from chunkdsl.files import decode
 from chunkdsl.mend import mend
 from chunkdsl.pipeline import check_one
 from chunkdsl.report import concise, github, json, sarif, text
@@ -14,7 +14,7 @@ from chunkdsl.syntax.format import format_source
 
 def probe(data: bytes) -> Report:
     """Runs everything on bytes as `check`, `fmt` and an editor would. The report of `check`."""
-    report = _decode("x.chunk", data)
+    report = decode("x.chunk", data)
     if report.failed:
         return report
     source = report.source
