@@ -155,7 +155,7 @@ def test_a_layout_that_loses_something_is_never_handed_out(monkeypatch):
             formatted("dim M = 4 # c\n")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(exprs, st.none() | uses, SPACES)
 def test_a_generated_statement(expression, use, gap):
     holds(f"op f(x) -> y {{{gap}y = {write(expression, gap)} {write(use, gap) if use else ''} }}\n")
@@ -165,7 +165,7 @@ GAPS = [" ", " ", " ", "\n ", "\n\n\n  ", "\t", " # c\n ", "\n # own\n\n # two\n
 TEXTS = [p.read_text(encoding="utf-8") for p in LANGUAGE]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(TEXTS), st.integers(0, 2**32), st.integers(1, len(GAPS)))
 def test_any_layout_of_a_text(text, seed, kinds):
     """Tokens in their order with anything between them that may stand there."""
