@@ -38,7 +38,8 @@ def test_a_beginning_that_fits_one_is_enough(tmp_path, monkeypatch, capsys):
     assert main(["new", "decode"]) == 0 and Path("decode_all_reduce.chunk").exists()
     capsys.readouterr()
     assert main(["new", "gemm"]) == 2
-    assert "CD032" in (out := capsys.readouterr().out) and f"one of {', '.join(s for s in starts() if s.startswith('gemm'))}" in out
+    fitting = ", ".join(name for name in starts() if name.startswith("gemm"))
+    assert "CD032" in (out := capsys.readouterr().out) and f"one of {fitting}" in out
     assert main(["new", "tp_mlp", "a\0b"]) == main(["new", "tp_mlp", "gone/a.chunk"]) == 2
 
 
