@@ -18,7 +18,7 @@ from chunkdsl.plan.schedule import Deal, Extent, Launch, Moves, OpSchedule, Sche
 TILE = 16  # rows, columns and depth of the twin's tile
 LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
 ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
-SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 11, 128, 64  # exchanges: two blocks, and payloads of both forms
+SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 24, 128, 200  # exchanges: two blocks, and payloads of both forms
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
 
@@ -88,7 +88,8 @@ def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
     small = rebuild(op, sizes)
     if small.exchange:
         forms = tuple(replace(f, words=SMALL_WORDS if f.words else 0) for f in small.exchange.forms)
-        return replace(small, exchange=replace(small.exchange, blocks=((SMALL_BLOCK, 4),), forms=forms))
+        blocks = tuple((SMALL_BLOCK << i, 4 << i) for i in range(len(small.exchange.blocks)))
+        return replace(small, exchange=replace(small.exchange, blocks=blocks, forms=forms))
     return replace(small, pad=1 if any(n.body for n in small.launches) else max(n.tiling.bm for n in small.launches))
 
 

@@ -21,6 +21,8 @@ SPECS = sorted([*(ROOT / "specs").glob("*.chunk"), *(ROOT / "tests" / "gpu" / "s
 WORLDS = {"imported_ring": (8,), "two_tier_gather": ((1, 2), (2, 2)), "dp_tp_mlp": ((1, 2), (2, 2))}  # else 2 and 4
 PAIRS = [(p, w) for p in SPECS for w in WORLDS.get(p.stem, (2, 4))]
 
+TILED = [(p, w) for p, w in PAIRS if p.stem != "decode_all_reduce"]  # a small all-reduce has no tiles and no shards
+
 
 def schedule_of(text, path="a.chunk"):
     checked = check_source(Source(path, text))
@@ -76,7 +78,7 @@ def test_a_difference_in_more_than_constants_is_seen(schedules):
     assert different(masked(text), masked(text.replace("128", "16"))) == []
 
 
-@pytest.mark.parametrize("path, world", PAIRS, ids=lambda p: getattr(p, "stem", str(p)))
+@pytest.mark.parametrize("path, world", TILED, ids=lambda p: getattr(p, "stem", str(p)))
 def test_the_twin_has_two_of_everything_and_ragged_edges(schedules, path, world):
     twin = shrink(schedules[path], world)
     full = {r.name: r.high for r in twin.ranges} | bindings(twin.mesh, world)
@@ -96,7 +98,7 @@ def test_the_twin_has_two_of_everything_and_ragged_edges(schedules, path, world)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted({p for p, _ in TILED}), ids=lambda p: p.stem)
 def test_several_calls_of_every_kind_of_size(schedules, path, world):
     twin = shrink(schedules[path], world)
     calls = [c["M"] for c in call_sizes(twin, world)]
@@ -129,3 +131,14 @@ def test_equal_sizes_stay_equal_and_others_apart():
     shapes = {p.name: [str(e.size) for e in p.shape] for p in twin.ops[0].parameters}
     assert shapes["x"][1] == shapes["w1"][1] == shapes["w2"][0]
     assert shapes["w1"][0] == shapes["b1"][0] == shapes["w2"][1] != shapes["x"][1]
+
+
+@pytest.mark.parametrize("world", [2, 8])
+def test_the_twin_of_small_all_reduces_has_both_forms_and_several_blocks(world):
+    from chunkdsl.plan.unroll_exchange import form_for, payload_words
+
+    twin = shrink(schedule_of((ROOT / "specs" / "decode_all_reduce.chunk").read_text(encoding="utf-8")), world)
+    for op in twin.ops:
+        words = [payload_words(op.exchange, c) for c in call_sizes(twin, world)]
+        assert {form_for(op.exchange, n).name for n in words} == {"word", "mark"}
+        assert max(words) > op.exchange.blocks[0][0]
