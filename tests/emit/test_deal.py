@@ -66,8 +66,8 @@ PROGRAMS = [
 ]
 STORES = [f"route = {r}, buffers = {b}, order = {o}" for r, b, o in
           (("direct", 1, "arrival"), ("swizzle", 2, "arrival"), ("swizzle", 1, "local_first"))]  # fmt: skip
-CASES = [(ONTO_ROWS, p, "bf16") for p in ENGINE + PROGRAMS]
-CASES += [(ONTO_COLUMNS, p, "bf16") for p in ENGINE[::3] + PROGRAMS[::2] + PROGRAMS[1:2]]
+CASES = [(ONTO_ROWS, p, "bf16") for p in [*ENGINE, *(PROGRAMS[i] for i in (0, 3, 5, 6))]]
+CASES += [(ONTO_COLUMNS, p, "bf16") for p in ENGINE[::3] + PROGRAMS[1:8:3]]
 CASES += [(FROM_COLUMNS, p, t) for p, t in zip(STORES, ("bf16", "f32", "f16"), strict=True)]
 CASES += [(FROM_ROWS, p, t) for p, t in zip(STORES, ("f32", "bf16", "f16"), strict=True)]
 CASES += [(RAGGED_ROWS, PROGRAMS[2], "f32"), (RAGGED_ROWS, ENGINE[0], "bf16"), (RAGGED_COLUMNS, ENGINE[1], "f16")]
