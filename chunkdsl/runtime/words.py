@@ -24,7 +24,7 @@ def next_epoch(epochs, SLOTS: tl.constexpr):
     """The epoch of this call. Every program keeps one of its own, which all advance in every call. 0, which fresh
     memory holds, is never one, and neighbours stay in neighbouring slots: with three slots epochs end at a multiple of
     three and start again at 1, otherwise they run through all 32 bits, as flags compare by signed difference."""
-    epoch = tl.load(epochs + tl.program_id(0))
+    epoch = tl.load(epochs + tl.program_id(0), volatile=True)
     if SLOTS == 3:
         following = tl.where(epoch == 2147483646, 1, epoch + 1)
     else:

@@ -12,7 +12,7 @@ from chunkdsl.verify.simulate import run_op
 
 SIZES = (11, 2, 1, 5, 11, 3)
 MUTANTS = [
-    ("always the same slot", "validity = word", "else epoch & (SLOTS - 1)", "else epoch * 0", "simulation"),
+    ("always the same slot", "validity = word", "else epoch & (SLOTS - 1)", "else epoch * 0", "conformance"),
     ("a peer is left out", "validity = word", "for k in tl.static_range(W - 1):\n                    if FORM == 0:",
      "for k in tl.static_range(W - 2):\n                    if FORM == 0:", "simulation"),
     ("another rank's row", "validity = word", "at = (slot * W + rank)", "at = (slot * W + (rank + 1) % W)",
@@ -21,7 +21,7 @@ MUTANTS = [
      "mask=others >= PROGRAMS", "conformance"),
     ("an epoch that stands still", "validity = word", "keep_epoch(epochs, epoch, PROGRAMS)",
      "keep_epoch(epochs, epoch * 0, PROGRAMS)", "conformance"),
-    ("the wrong slot is emptied", "buffers = 3", "at = (((epoch + 2) % 3)", "at = (((epoch + 1) % 3)", "conformance"),
+    ("the wrong slot is emptied", "buffers = 3", "at = (((epoch + 2) % 3)", "at = (((epoch + 1) % 3)", "simulation"),
     ("too few words are emptied", "buffers = 3", "before = tl.load(epochs + PROGRAMS + (epoch + 2) % 3)",
      "before = tl.minimum(tl.load(epochs + PROGRAMS + (epoch + 2) % 3), count)", "conformance"),
     ("no wait for flags", "validity = flag", "if FORM == 2:\n                    for k in tl.static_range(W - 1):",
