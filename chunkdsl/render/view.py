@@ -157,13 +157,6 @@ class LaunchView:
         plain = f'cdiv(shard, constants["BM"]) * max(1, cdiv({self.across}, constants["BN"]))'
         return self.body.tickets(False) if self.body else plain
 
-    @property
-    def tiles_text(self) -> str:
-        """The same in the kernel."""
-        width = "out_each" if self.launch.space == "columns" else "n"
-        plain = f"tl.cdiv(shard, BM) * tl.maximum(tl.cdiv({width}, BN), 1)"
-        return self.body.tickets(True) if self.body else plain
-
     # ---- arguments
 
     def _arguments(self):
