@@ -138,7 +138,9 @@ class _Trials:
         if any(p.fuse_from or p.fallback not in (None, "nccl") for p in policies) or not isinstance(dim, DimRef):
             return
         made = self._made({})
-        sizes = _sizes(self.ranges[dim.name])
+        sizes = [n for n in _sizes(self.ranges[dim.name]) if self._small(made, {**self.dims, dim.name: n})]
+        if not sizes:
+            return
         gains = {}
         for rows in reversed(sizes):
             dims = {**self.dims, dim.name: rows}
@@ -166,9 +168,12 @@ class _Trials:
         key = frozenset({(k, s.value) for k, s in self.found.items() if s.value is not None} | set(values.items()))
         if key not in self.played:
             made = self._made(values)
-            fits = made is not None and expected_tasks(made, self.world, self.dims | self.axes) <= LARGEST_TRIAL
+            fits = made is not None and self._small(made, self.dims)
             self.played[key] = self._play(made, self.dims) if fits else None
         return self.played[key]
+
+    def _small(self, made: OpSchedule, dims: Mapping[str, int]) -> bool:
+        return expected_tasks(made, self.world, {**dims, **self.axes}) <= LARGEST_TRIAL
 
     def _made(self, values: Mapping[tuple[Value, str], object]) -> OpSchedule | None:
         trial = self.found | {key: Settled(value, "", "") for key, value in values.items()}

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 SPECS = sorted([*(ROOT / "specs").glob("*.chunk"), *(ROOT / "tests" / "gpu" / "specs").glob("*.chunk")])
 WORLDS = {"imported_ring": (8,), "two_tier_gather": ((1, 2), (2, 2)), "dp_tp_mlp": ((1, 2), (2, 2))}  # else 2 and 4
 PAIRS = [(p, w) for p in SPECS for w in WORLDS.get(p.stem, (2, 4))]
+SOURCES = [(p, w) for p, w in PAIRS if w == WORLDS.get(p.stem, (2, 4))[0] or p.stem in ("tp_mlp", "plan_double_ring")]
 
 TILED = [(p, w) for p, w in PAIRS if p.stem != "decode_all_reduce"]  # a small all-reduce has no tiles and no shards
 
@@ -55,7 +56,7 @@ def different(shipped, twin):
     return pairs + ([("more tokens", len(shipped) - len(twin))] if len(shipped) != len(twin) else [])
 
 
-@pytest.mark.parametrize("path, world", PAIRS, ids=lambda p: getattr(p, "stem", str(p)))
+@pytest.mark.parametrize("path, world", SOURCES, ids=lambda p: getattr(p, "stem", str(p)))
 def test_twin_and_shipped_source_differ_in_constants_only(schedules, path, world):
     shipped = schedules[path]
     twin = shrink(shipped, world)
@@ -101,8 +102,8 @@ def test_the_twin_has_two_of_everything_and_ragged_edges(schedules, path, world)
 @pytest.mark.parametrize("path", sorted({p for p, _ in TILED}), ids=lambda p: p.stem)
 def test_several_calls_of_every_kind_of_size(schedules, path, world):
     twin = shrink(schedules[path], world)
-    calls = [c["M"] for c in call_sizes(twin, world)]
     (m,) = twin.ranges
+    calls = [c[m.name] for c in call_sizes(twin, world)]
     assert all(m.holds(c) for c in calls) and len(set(calls)) == len(calls)
     assert 1 in calls and max(calls) > TILE * world
     assert world < 3 or any(1 < c < world for c in calls)  # fewer rows than ranks
