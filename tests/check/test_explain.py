@@ -1,4 +1,5 @@
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from chunkdsl.syntax.parse import parse
 RULES = load_rules()
 SYNTAX = [c for c in RULES if c.startswith("CD1")]
 FILES = [c for c in RULES if c.startswith("CD0")]
+ROOT = Path(__file__).parent.parent.parent
 PLAN_FILES = Path(__file__).parent.parent / "plan" / "imported"
 # The command ran, and the spec, module or plan file is not as it should be.
 FOUND_WANTING = ("CD005", "CD006", "CD011", "CD022", "CD023", "CD024", "CD025", "CD026")
@@ -80,6 +82,9 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "bad" / "pyproject.toml").write_text("[tool.chunkdsl]\nselct = ['CD2']\n")
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked" / "untidy.chunk").write_bytes(b"dim M=4\n")
+    for name in ("gemm_ar.chunk", "decode_all_reduce.chunk"):  # whose examples name shipped specs
+        (tmp_path / "specs").mkdir(exist_ok=True)
+        shutil.copy(ROOT / "specs" / name, tmp_path / "specs" / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline, "BUILT_FOR", (1,))
     monkeypatch.setattr(replace, "replace_file", unless_locked(replace.replace_file))
