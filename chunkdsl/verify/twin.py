@@ -52,8 +52,11 @@ class Sizes:
         self.rows = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
         others = enumerate(sorted(u for u in used if u[0] not in rows))
         self.sizes = {u: (UNIT + TILE * i) * (world if u[1] else 1) for i, u in others}
-        dealt = {x.cols.size for x in walk(schedule, Deal) if isinstance(x.cols.size, int)}
-        self.sizes |= {(size, False): self.sizes[size, True] for size in dealt if (size, True) in self.sizes}
+        deals = [x for x in walk(schedule, Deal) if (x.cols.size, True) in self.sizes]
+        onto_columns = {x.cols.size for x in deals if x.onto == "columns"}  # these shards may be operands: 16 bytes
+        for size in {x.cols.size for x in deals}:
+            small = self.sizes[size, True] - (0 if size in onto_columns else 8)
+            self.sizes |= {(size, True): small, (size, False): small}
 
     def of(self, size: SymSize, sharded: bool) -> SymSize:
         if isinstance(size, Share):
