@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chunkdsl.check.registry import Finding, rule
-from chunkdsl.diagnostics import Label
+from chunkdsl.diagnostics import Label, Severity
 from chunkdsl.source import Span
 
 
@@ -99,6 +99,28 @@ def exchange_not_legal(what: str, why: str, instead: str, span: Span) -> Finding
         op f(p) -> y { y = all_reduce(p) with { validity = flag, buffers = 2 } }
     """
     return Finding(f"a small all-reduce cannot have {what}: {why}", span, "", (), instead)
+
+
+@rule("CD644", "switch-adds-in-its-own-order", Severity.WARNING)
+def switch_adds_in_its_own_order(dtype: str, span: Span) -> Finding:
+    """With `via = multimem` every rank has the switch add up the whole payload, each on its own. No document says in
+    which order a switch adds, so the sums of two ranks, or of two runs, may differ in their last bits; those of
+    `exact`, in rank order, may differ from both. Ranks that decide something by such values may decide differently.
+
+    Fails:
+        mesh tp[8]
+        dim T = 1..64
+        tensor p : bf16[T, 1024] sum tp
+        op f(p) -> y { y = all_reduce(p) with { via = multimem } }
+
+    Mended:
+        mesh tp[8]
+        dim T = 1..64
+        tensor p : bf16[T, 1024] sum tp
+        op f(p) -> y { y = all_reduce(p) with { via = ldst, validity = word } }
+    """
+    return Finding(f"sums of {dtype} in the switch are not documented to have equal bits on all ranks", span, "", (),
+                   "leave `via` out where ranks must agree in every bit; tests/gpu/check_multimem.py probes a machine")
 
 
 @rule("CD280", "inout-not-assigned")

@@ -15,19 +15,19 @@ def not_built_yet(what: str, span: Span, instead: str) -> Finding:
     `attention`, `softmax`, `scaled_matmul`, `dispatch`, `grouped_matmul`, `combine`;
     fp8, integer and bool tensors as operands; the layouts zigzag, cyclic and ragged; a
     `gradient` with a policy or on a mesh of two axes; `inout` outside small all-reduces;
-    some policy values (`via = multimem`, `compute = library`, `route = hierarchical(...)`, `reduce = any_order`,
+    some policy values (`compute = library`, `route = hierarchical(...)`, `reduce = any_order`,
     `order = given`, and the key `keep`).
 
     Fails:
         mesh tp[8]
         dim M = 1..4096
         tensor p : bf16[M, 1024] sum tp
-        op f(p) -> y { y = all_reduce(p) with { via = multimem } }
+        op f(p) -> y { y = all_reduce(p) with { reduce = any_order } }
 
     Mended:
         mesh tp[8]
         dim M = 1..4096
         tensor p : bf16[M, 1024] sum tp
-        op f(p) -> y { y = all_reduce(p) with { via = tma } }
+        op f(p) -> y { y = all_reduce(p) with { reduce = fixed } }
     """
     return Finding(f"{what} is not built yet", span, "the language has it, this version cannot build it", help=instead)

@@ -7,6 +7,7 @@ shape, with no transport of its own. Chosen here: the forms in which words trave
 from __future__ import annotations
 
 from chunkdsl.check import exchanges as rules
+from chunkdsl.check.targets import transport_not_legal
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
@@ -32,6 +33,12 @@ KEYS = ("validity", "assume", "retry")
 WORD_LIMIT = 1 << 16  # words up to which data and epoch share 64 bits: beyond, twice the bytes cost more than a pass
 FALLBACK_BYTES = 16 << 20  # what a rank sends in one round, above which the library's two rounds are faster
 BLOCKS = ((256, 8), (512, 16), (1024, 32))  # one word for a thread: with more, waiting takes twice as long
+MULTIMEM = {
+    "algorithm": "one round is the whole of a redundant pull",
+    "validity": "the switch adds whatever it finds, so a flag must say what is there",
+    "buffers": "the second buffer is what allows a call to end without a barrier",
+}
+SWITCHED = ((512, 4),)  # 128 threads of 16 bytes
 LEAST_WORDS, MOST_THREADS = 128, 512  # 128 registers for a thread: eight ranks' words and the epilogue fit
 
 
@@ -47,7 +54,7 @@ def find_exchange(op: Op, program: Program) -> Value | None:
     simple = POINTWISE | {"param", "all_reduce", "rms_norm"}
     if any(v.kind not in simple for v in values) or has_transport(found):
         return None
-    asked = policy.algorithm or any(getattr(policy, k) for k in KEYS) or policy.buffers == 3
+    asked = policy.algorithm or policy.via == "multimem" or any(getattr(policy, k) for k in KEYS) or policy.buffers == 3
     return found if asked or op.updates or any(v.kind == "rms_norm" for v in values) else None
 
 
@@ -61,6 +68,9 @@ def refuse_outside(op: Op, program: Program, report: Report) -> bool:
     found = []
     for v in values_of(op):
         keys = [k for k in KEYS if getattr(v.policy, k) is not None] + ["buffers = 3"] * (v.policy.buffers == 3)
+        if v.policy.via == "multimem" and not keys:
+            why, legal = "the switch adds up nothing but the payload of a small all-reduce", "write via = ldst"
+            found.append(transport_not_legal(v.kind, "via = multimem", why, legal, v.policy.spans["via"]))
         for key in keys[:1]:
             span = v.policy.spans[key.split(" ")[0]]
             why = "it has a transport of its own" if v.args[0].kind == "param" else "its operand is no parameter"
@@ -122,9 +132,18 @@ class ExchangeBuilder(Epilogue):
             name += "_"
         self.kernels.add(name)
         settle = Choices(reduction, f"{self.op.name}: all_reduce", self.report, self.choices)
-        algorithm, validity, forms = self._forms(settle, dtype, rowwise)
+        via = settle.policy.via or "ldst"
+        forms_of = self._multimem if via == "multimem" else self._forms
+        algorithm, validity, forms = forms_of(settle, dtype, rowwise)
+        if via == "multimem" and (
+            operands or {step.op for step in epilogue} - {"round"} or [s.dtype for s in stores] != [dtype]
+        ):
+            self._illegal(settle, "via = multimem and another statement", "the switch leaves the rounded sum alone",
+                          "give what follows an op of its own, or leave `via` out", "via")
         if not settle.ok:
             return None
+        if via == "multimem":
+            self.report.add(rules.switch_adds_in_its_own_order(dtype, settle.span("via")))
         statement = next(s for s in self.op.statements if reduction in _below(s.value, set()))
         text = f"{statement.target} = {' '.join(self.program.source.slice(statement.value.span).split())}"
         return Exchange(
@@ -140,12 +159,13 @@ class ExchangeBuilder(Epilogue):
             retry=settle.policy.retry or 8,
             assume=settle.policy.assume or "",
             rowwise=rowwise,
-            blocks=self._blocks(cols, dtype, rowwise),
+            blocks=SWITCHED if via == "multimem" else self._blocks(cols, dtype, rowwise),
             forms=forms,
             operands=operands,
             epilogue=epilogue,
             stores=stores,
             limit=FALLBACK_BYTES if algorithm == "one_shot" else 0,
+            via=via,
         )
 
     def _forms(self, settle: Choices, dtype: str, rowwise: bool) -> tuple[str, str, tuple[Form, ...]]:
@@ -181,6 +201,28 @@ class ExchangeBuilder(Epilogue):
                           "write buffers = 2, or validity = word", "buffers")
         slots = settle.pick("buffers", 2, "a second buffer is cheaper than a barrier")
         return algorithm, validity, (Form(validity, 0, slots),)
+
+    def _multimem(self, settle: Choices, dtype: str, rowwise: bool) -> tuple[str, str, tuple[Form, ...]]:
+        """The one form that the switch serves: it knows no epoch and no empty mark, so flags say what is there."""
+        policy = settle.policy
+        algorithm = settle.pick("algorithm", "one_shot", "every rank has the switch add the whole payload")
+        validity = settle.pick("validity", "flag", "the switch adds whatever it finds: only a flag says what is there")
+        slots = settle.pick("buffers", 2, "a second buffer is cheaper than a barrier")
+        for key, found, legal in (("algorithm", algorithm, "one_shot"), ("validity", validity, "flag"),
+                                  ("buffers", slots, 2)):  # fmt: skip
+            if found != legal:
+                what = f"via = multimem and {key} = {found}"
+                self._illegal(settle, what, MULTIMEM[key], f"write {key} = {legal}", key)
+        if policy.wire not in (None, dtype):
+            what = f"wire = {policy.wire}"
+            self._illegal(settle, what, "the switch adds the payload as it is", f"write wire = {dtype}", "wire")
+        if policy.reduce == "rank_order":
+            self._illegal(settle, "via = multimem and reduce = rank_order", "the switch adds in an order of its own",
+                          "leave one of them out", "reduce")
+        for key in ("assume", "retry"):
+            if getattr(policy, key) is not None:
+                settle.refuse(rules.assumption_unused(key, validity, settle.span(key)))
+        return algorithm, validity, (Form("flag", 0, 2),)
 
     def _illegal(self, settle: Choices, what: str, why: str, instead: str, key: str) -> None:
         settle.refuse(rules.exchange_not_legal(what, why, instead, settle.span(key)))

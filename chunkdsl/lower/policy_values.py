@@ -37,7 +37,7 @@ PREDEFINED: dict[str, dict[str, object]] = {
 BUILT = {
     "compute": ("generated",),
     "route": ("direct", "swizzle", "ring"),
-    "via": ("copy_engine", "tma", "ldst"),
+    "via": ("copy_engine", "tma", "ldst", "multimem"),
     "side": ("push", "pull"),
     "order": ("arrival", "local_first"),
     "reduce": ("fixed", "rank_order"),
@@ -49,7 +49,6 @@ BUILT = {
 }
 LATER = {
     ("compute", "library"): "write compute = generated",
-    ("via", "multimem"): "write via = tma or via = ldst",
     ("order", "given"): "write order = arrival or order = local_first",
     ("reduce", "any_order"): "write reduce = fixed or reduce = rank_order",
 }

@@ -78,7 +78,8 @@ def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tu
         cap = min(most, f.words) if f.words else most
         cap = -(-cap // world) if rounds == 2 else cap
         dtype = "i64" if f.name == "word" else "i32"
-        made.append(Memory(buffer_of(f), "symmetric", "data", dtype, f.slots * rounds * world, cap, f.slots))
+        rows = 1 if x.via == "multimem" else rounds * world
+        made.append(Memory(buffer_of(f), "symmetric", "data", dtype, f.slots * rows, cap, f.slots))
         made.append(Memory(f"epochs{buffer_of(f)[-1]}", "local", "scratch", "i32", 1, 1028))
         if f.name in ("flag", "speculative"):
             made.append(Memory("arrived", "symmetric", "flags", "i32", rounds * world, blocks))

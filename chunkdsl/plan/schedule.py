@@ -315,6 +315,7 @@ class Exchange:
     epilogue: tuple[Instruction, ...]
     stores: tuple[Store, ...]
     limit: int  # payload bytes times (ranks - 1) above which the fallback is faster; 0: never
+    via: str = "ldst"  # "multimem": payloads stay where they are and the switch adds them, for every rank anew
 
 
 @record

@@ -64,7 +64,7 @@ def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[B
         cap = min(most, f.words) if f.words else most
         cap = -(-cap // world) if rounds == 2 else cap
         dtype = "i64" if f.name == "word" else "i32"
-        yield Buffer(buffer_of(f), "symmetric", dtype, rounds * world, cap, f.slots)
+        yield Buffer(buffer_of(f), "symmetric", dtype, 1 if x.via == "multimem" else rounds * world, cap, f.slots)
     for s in x.stores:
         yield Buffer(f"{s.tensor} of the call", "output", "i32", 1, most, calls)
 
@@ -98,7 +98,8 @@ class _Frame:
         two = self.x.algorithm == "two_shot"
         made = []
         for group, (first, end) in enumerate(self.runs):
-            made += (self._two_shot if two else self._one_shot)(rank, group, first, end, begin)
+            way = self._pulled if self.x.via == "multimem" else self._two_shot if two else self._one_shot
+            made += way(rank, group, first, end, begin)
         if self.form.name == "mark" and self.before:
             made.append(self._empty(rank, begin))
         return made
@@ -119,6 +120,17 @@ class _Frame:
         if self.op.closing:
             done = tuple([self._closed(rank, group, q) for q in peers])
             yield self._task(rank, begin, "barrier", f"waits until words {first}..{end} are read", (), done)
+
+    def _pulled(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
+        """Payloads stay with their ranks, and every rank has the switch add up all of them."""
+        peers = [(rank + 1 + k) % self.world for k in range(self.world - 1)]
+        yield self._task(rank, begin, "stage", f"stages words {first}..{end}",
+                         [self._put(rank, 0, first, end, 1 << rank, first)], (), self._said(rank, group, peers))
+        to, name = self.result(rank, self.results[0], first, end), self.results[0]
+        adds = [Access(Act.PUT, to, None, name, 1 << rank, (0, first))]
+        adds += [Access(Act.ADD, to, self.place(q, 0, first, end)) for q in peers]
+        yield self._task(rank, begin, "reduce", f"words {first}..{end} are added up in the switch", adds,
+                         tuple([self._word(rank, group, q) for q in peers]))
 
     def _sum(self, rank: int, first: int, end: int, rows, at: int = 0) -> tuple[Access, ...]:
         """Own addend, which is in no buffer, then those of `rows`: (row, rank)."""

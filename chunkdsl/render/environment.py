@@ -118,7 +118,7 @@ def plain_value(launch: Launch) -> str:
 @cache
 def environment() -> Environment:
     env = Environment(
-        loader=FileSystemLoader(f"{folder('templates')}/triton"),
+        loader=FileSystemLoader([f"{folder('templates')}/{language}" for language in ("triton", "cuda")]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

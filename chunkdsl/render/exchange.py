@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from chunkdsl.plan.schedule import OpSchedule, Schedule
+from chunkdsl.plan.schedule import Exchange, OpSchedule, Schedule
 from chunkdsl.render.environment import environment, plain_step
 
 KINDS = {"bf16": 0, "f16": 1, "f32": 2}
 FORMS = {"word": 0, "mark": 1, "flag": 2, "speculative": 3}
+MULTIMEM = {
+    "bf16": "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2",
+    "f16": "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2",
+    "f32": "multimem.ld_reduce.relaxed.sys.global.add.v4.f32",
+}
 ROUNDS = {"one_shot": 1, "two_shot": 2}
 
 
@@ -41,15 +46,24 @@ def render_exchange(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
         arguments=", ".join(f"{p.name}_" for p in (*op.parameters, *op.results)),
         inputs=", ".join(f"{p.name}_" for p in op.parameters),
     )
+    kernels = [env.get_template("exchange.py.jinja").render(**context).strip("\n")]
+    if x.via == "multimem":
+        kernels.append(f'{x.name.upper()}_SWITCH = r"""\n{cuda_source(x, schedule.path)}"""')
     return SimpleNamespace(
         name=op.name,
         class_name=context["class_name"],
         parameters=op.parameters,
         results=op.results,
         schedule=op,
-        kernels=[env.get_template("exchange.py.jinja").render(**context).strip("\n")],
+        kernels=kernels,
         text=env.get_template("exchange_operation.py.jinja").render(**context).strip("\n"),
     )
+
+
+def cuda_source(x: Exchange, path: str) -> str:
+    """The kernel of `via = multimem` in CUDA C++."""
+    template = environment().get_template("multimem.cu.jinja")
+    return template.render(x=x, path=path, instruction=f"{MULTIMEM[x.dtype]}", programs=1024)
 
 
 def plain(step, op: OpSchedule) -> str:

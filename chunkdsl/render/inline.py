@@ -20,6 +20,8 @@ FILES = (
     "layer.py",
     "operation.py",
     "exchange.py",
+    "cuda.py",
+    "multimem.py",
     "deal.py",
     "ranks.py",
     "mesh.py",

@@ -14,16 +14,23 @@ LONGEST = 24  # lines of one failure
 
 
 def render_table(path: str, rows: Sequence[Row], seconds: float) -> str:
-    """One line for each check; what failed is told in full below."""
+    """One line for each check; what failed or was not run is told below."""
     head = ("op", "check", "where", "result", "seconds")
-    body = [(r.op, r.check, r.where, "ok" if r.passed else "FAILED", spent(r.seconds)) for r in rows]
+    body = [(r.op, r.check, r.where, result_of(r), spent(r.seconds)) for r in rows]
     widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in [head, *body]]
     lines.insert(1, "  ".join("-" * w for w in widths))
     failed = [r for r in rows if not r.passed]
-    told = ["\n" + tell(r) for r in failed]
-    verdict = f"{path}: {len(rows) - len(failed)} of {len(rows)} checks hold ({seconds:.0f} s)"
+    left_out = [r for r in rows if not r.ran]
+    told = [f"\n{tell(r)}" for r in (*failed, *left_out)]
+    not_run = f", {len(left_out)} not run" if left_out else ""
+    held = len(rows) - len(failed) - len(left_out)
+    verdict = f"{path}: {held} of {len(rows)} checks hold{not_run} ({seconds:.0f} s)"
     return "\n".join([*lines, *told, "", verdict])
+
+
+def result_of(row: Row) -> str:
+    return "FAILED" if not row.passed else "ok" if row.ran else "not run"
 
 
 def spent(seconds: float) -> str:
@@ -40,6 +47,7 @@ def tell(row: Row) -> str:
 
 
 def render_json(path: str, rows: Sequence[Row]) -> str:
-    """{path, passed, checks: [{op, check, where, passed, detail, seconds, again}]}; `again` repeats what failed."""
+    """{path, passed, checks: [{op, check, where, passed, detail, seconds, again, ran}]}; `again` repeats what failed,
+    `ran` is false for a check that was left out, which `detail` explains."""
     checks = [asdict(r) | {"seconds": round(r.seconds, 2), "again": "" if r.passed else r.again} for r in rows]
     return json.dumps({"path": path, "passed": all(r.passed for r in rows), "checks": checks}, indent=2)

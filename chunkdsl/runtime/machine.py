@@ -96,6 +96,27 @@ class Machine:
     def _scratch(self, size, align, stream):
         return torch.empty(size, dtype=torch.int8, device=self.device)
 
+    def multicast(self, memory):
+        """Address at which the switch adds up this symmetric memory of all ranks; 0 where it cannot."""
+        for tensor, handle, _ in self._keep:
+            if tensor is memory.local and handle.buffer_ptrs[self.rank] == tensor.data_ptr():
+                return handle.multicast_ptr  # a tensor inside a segment would need its place there
+        return 0
+
+    def load(self, kernel):
+        """Compile and load a kernel in CUDA C++. None, or why it cannot be."""
+        if self.target in ("cpu", "sm_80") or not self.target.startswith("sm_"):
+            return f"{self.target} has no multimem instructions"
+        try:
+            kernel.load(self.target)
+        except (OSError, RuntimeError) as error:
+            return str(error)
+        return None
+
+    def launch_cuda(self, kernel, programs, threads, args):
+        """Start a loaded kernel on the main lane; `args` are ctypes values."""
+        kernel.launch(programs, threads, args, self._stream("main").cuda_stream)
+
     def copy(self, destination, source, nbytes, lane, label=""):
         """Copy bytes between two addresses in lane order, by a copy engine where the two ends allow it. `label` names
         the chunk to a profiler."""

@@ -94,6 +94,10 @@ class SimMachine:
         """Queue a kernel on the main lane and return. `warps` and `stages` mean nothing here."""
         self._world.launch(self, kernel, programs, {**args, **constants})
 
+    def multicast(self, memory):
+        """0: there is no switch here, and nothing that runs CUDA."""
+        return 0
+
     def copy(self, destination, source, nbytes, lane, label=""):
         """Queue a copy between two addresses on a lane and return."""
         self._world.copy(self, destination, source, nbytes, lane)

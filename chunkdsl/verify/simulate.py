@@ -34,6 +34,7 @@ class Row:
     detail: str = ""
     seconds: float = 0.0
     again: str = ""
+    ran: bool = True  # False: this check was left out, and `detail` says why
 
 
 def call_sizes(schedule: Schedule, world: World) -> list[dict[str, int]]:

@@ -58,6 +58,10 @@ class LocalMachine(Machine):
         addresses = tuple(self.board.meet(self.rank, local.data_ptr()))
         return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
 
+    def multicast(self, memory):
+        """Ranks of one GPU have none."""
+        return 0
+
     def launch(self, kernel, programs, args, constants, warps, stages):
         with self.board.compiling:  # the first rank compiles, the others find the result
             super().launch(kernel, programs, args, constants, warps, stages)

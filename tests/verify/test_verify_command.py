@@ -65,7 +65,7 @@ def test_json_is_one_object_and_seeds_change_the_variant(tiny, call):
     assert code == 0 and made["passed"] is True and made["path"] == "tiny.chunk"
     assert len(made["checks"]) == 9
     for check in made["checks"]:
-        assert set(check) == {"op", "check", "where", "passed", "detail", "seconds", "again"}
+        assert set(check) == {"op", "check", "where", "passed", "detail", "seconds", "again", "ran"}
         assert check["passed"] is True and check["again"] == ""
     wheres = list(dict.fromkeys(c["where"] for c in made["checks"]))
     assert wheres == ["2 ranks", "2 ranks, seed 0, TMA", "2 ranks, seed 1, pointer loads"]
