@@ -13,7 +13,7 @@ from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for, tile_columns
 from chunkdsl.plan.plan import Act, Plan, Region, Task
-from chunkdsl.plan.schedule import Launch, Moves, OpSchedule, Schedule
+from chunkdsl.plan.schedule import Exchange, Launch, Moves, OpSchedule, Schedule
 from chunkdsl.plan.unroll_exchange import RUNS, buffer_of
 from chunkdsl.plan.unroll_moves import steps_of
 
@@ -281,17 +281,20 @@ def _transfers(op: OpSchedule, plan: Plan, rank: int, sizes: Mapping[str, int]):
         if task.rank != rank:
             continue
         for buffer, source, destination, size in moved(task, sizes):
-            found = made.setdefault((buffer, *_carrier(task, moves, launches), source, destination), [0, 0])
+            by = _carrier(task, moves, launches, op.exchange)
+            found = made.setdefault((buffer, *by, source, destination), [0, 0])
             found[0] += 1
             found[1] += size
     for (what, via, lane, source, destination), (pieces, size) in made.items():
         yield Transfer(what, source, destination, pieces, size, via, "pull" if destination == rank else "push", lane)
 
 
-def _carrier(task: Task, moves: Mapping[str, Moves], launches: Mapping[str, Launch]) -> tuple[str, str]:
+def _carrier(
+    task: Task, moves: Mapping[str, Moves], launches: Mapping[str, Launch], exchange: Exchange | None
+) -> tuple[str, str]:
     """(via, lane) of a task's transfers."""
     if task.lane.endswith(" blocks"):
-        return "ldst", f"blocks of {task.lane.removesuffix(' blocks')}"
+        return exchange.via, f"blocks of {task.lane.removesuffix(' blocks')}"
     name = task.lane.removeprefix("copies ")
     m = moves.get(name)
     if m is not None:

@@ -13,13 +13,17 @@ import glob
 import importlib.util
 import os
 
+import torch
+
 
 def nvrtc_library():
     """NVRTC as torch has it loaded, or of the wheels beside it. OSError if there is none."""
-    names = [f"libnvrtc.so.{major}" for major in (13, 12)]
+    major = (torch.version.cuda or "13").split(".")[0]  # a newer one may make binaries that this driver does not take
+    names = [f"libnvrtc.so.{major}"]
     parent = importlib.util.find_spec("nvidia")
     for folder in (parent and parent.submodule_search_locations) or ():
-        names += sorted(glob.glob(os.path.join(folder, "*", "lib", "libnvrtc.so.1[23]")), reverse=True)
+        wheels = glob.glob(os.path.join(folder, "*", "lib", "libnvrtc.so.1[23]"))
+        names += sorted(wheels, key=lambda name: not name.endswith(major))
     for name in names:
         try:
             return ctypes.CDLL(name)

@@ -105,7 +105,7 @@ class Machine:
 
     def load(self, kernel):
         """Compile and load a kernel in CUDA C++. None, or why it cannot be."""
-        if self.target in ("cpu", "sm_80") or not self.target.startswith("sm_"):
+        if not self.target.startswith("sm_") or int(self.target[3:]) < 90:
             return f"{self.target} has no multimem instructions"
         try:
             kernel.load(self.target)

@@ -15,6 +15,7 @@ from chunkdsl.aot.record import RecordingMachine
 from chunkdsl.render.exchange import MULTIMEM
 from chunkdsl.report.verification import render_table
 from chunkdsl.runtime.cuda import CudaKernel, nvrtc_library
+from chunkdsl.runtime.machine import Machine
 from chunkdsl.sim.world import World
 from chunkdsl.verify.cuda import compile_source
 from chunkdsl.verify.verify import simulate_rows
@@ -123,6 +124,17 @@ def test_one_rank_without_multicast_is_enough(monkeypatch):
     monkeypatch.setattr(RecordingMachine, "vote", vote)
     f = getattr(module, title)(machine=RecordingMachine()).f
     assert f.why_not == "ranks [1] cannot add in the switch: no NVRTC"
+
+
+@pytest.mark.parametrize("target, why", [("sm_89", "no multimem"), ("gfx942", "no multimem"), ("sm_90", "no NVRTC")])
+def test_a_machine_that_cannot_load_it_says_why(target, why):
+    class Kernel:
+        def load(self, target):
+            raise OSError("there is no NVRTC")
+
+    machine = Machine.__new__(Machine)
+    machine.target = target
+    assert why in machine.load(Kernel())
 
 
 def recorded(monkeypatch, rows):
