@@ -1,9 +1,10 @@
 """CUDA C++ kernels of a generated module: compiled by NVRTC when an instance is made, loaded and launched through the
 driver. Copied into modules that have such a kernel; importing one needs neither a GPU nor NVRTC.
 
-Through ctypes: the C interfaces of NVRTC and of the driver have been the same since CUDA 8. torch's own compiler is
-private, has changed its parameters between 2.10 and 2.13, and hands on integers as 32 bits, which cuts an address;
-`cuda.core` would be one more dependency, whose names changed before its first release.
+Through ctypes: the C functions used here are of the stable interfaces of NVRTC (from CUDA 11.1 on) and of the driver,
+whichever torch is there. torch's own `_compile_kernel` is private, so that any version may change it, and hands on
+integers as 32 bits (2.13), which cuts a multicast address; `cuda.core` would be a dependency more, to be matched with
+torch's CUDA.
 """
 
 from __future__ import annotations
