@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from local_ranks import refuse_multicast
-from modules import inputs, load, same
+from modules import fused_size, inputs, load, same
 
 from chunkdsl.runtime.machine import Machine
 
@@ -129,9 +129,9 @@ def main_rank(rank: int, world: int, args) -> None:
                 if op.why_not:
                     line = f"{stem}.{name} world {world}: {op.why_not}"
                 else:
-                    bad, graph = check(op, sizes, rank, world), replays(op, sizes[0], rank, world)
-                    line = f"{stem}.{name} world {world}: wrong {bad} of sizes {sizes} twice; "
-                    line += f"graph replays wrong {graph} of 5"
+                    bad, size = check(op, sizes, rank, world), fused_size(op, sizes)
+                    graph = f"{replays(op, size, rank, world)} of 5" if size else "none: below its gate"
+                    line = f"{stem}.{name} world {world}: wrong {bad} of sizes {sizes} twice; graph replays wrong {graph}"
                 if rank == 0:
                     print(line, flush=True)
                 for size in args.bench:

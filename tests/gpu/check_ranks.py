@@ -19,7 +19,7 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 import torch
 from local_ranks import refuse_multicast, run_ranks
-from modules import inputs, load, results, same
+from modules import fused_size, inputs, load, results, same
 
 
 def check(stem: str, world: int, sizes: list[int], reps: int) -> str:
@@ -53,7 +53,8 @@ def check(stem: str, world: int, sizes: list[int], reps: int) -> str:
                         if f.numel() and not gap < 2e-2:
                             bad.append((size, "fallback", gap))
             report.append(f"{name}: {calls} calls, wrong {bad[:4]}")
-            report.append(f"{name}: graph {replay(machine, op, sizes[0], world)}")
+            size = fused_size(op, sizes)
+            report.append(f"{name}: graph {replay(machine, op, size, world) if size else 'below its gate'}")
         m.check()
         return report
 

@@ -45,3 +45,8 @@ def results(value) -> tuple:
 def same(a, b) -> bool:
     """All bits of all results."""
     return all(torch.equal(x, y) for x, y in zip(results(a), results(b), strict=True))
+
+
+def fused_size(op, sizes: list[int]) -> int | None:
+    """The first of some sizes at which a call of the op runs fused: below its gate there is nothing of ours to replay."""
+    return next((n for n in sizes if op.unfused({k: n for k in op.RANGES}) is None), None)
