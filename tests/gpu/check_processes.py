@@ -131,7 +131,8 @@ def main_rank(rank: int, world: int, args) -> None:
                 else:
                     bad, size = check(op, sizes, rank, world), fused_size(op, sizes)
                     graph = f"{replays(op, size, rank, world)} of 5" if size else "none: below its gate"
-                    line = f"{stem}.{name} world {world}: wrong {bad} of sizes {sizes} twice; graph replays wrong {graph}"
+                    line = f"{stem}.{name} world {world}: wrong {bad} of sizes {sizes} twice; "
+                    line += f"graph replays wrong {graph}"
                 if rank == 0:
                     print(line, flush=True)
                 for size in args.bench:

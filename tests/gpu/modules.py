@@ -48,5 +48,5 @@ def same(a, b) -> bool:
 
 
 def fused_size(op, sizes: list[int]) -> int | None:
-    """The first of some sizes at which a call of the op runs fused: below its gate there is nothing of ours to replay."""
+    """The first of some sizes at which a call runs fused: below the gate there is nothing of ours to replay."""
     return next((n for n in sizes if op.unfused({k: n for k in op.RANGES}) is None), None)
