@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from spec_probe import probe
 
@@ -23,7 +23,7 @@ WORDS += [b"\r\n", b"\r", b"\t", b"\0", b"\xef\xbb\xbf", b"\xff", "\u2028".encod
 CHANGES = st.lists(st.tuples(st.floats(0, 1), st.sampled_from(WORDS), st.integers(0, 30)), max_size=5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SPECS), CHANGES)
 def test_a_mutated_spec(data, changes):
     for place, word, removed in changes:
@@ -32,7 +32,7 @@ def test_a_mutated_spec(data, changes):
     probe(data)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200) | st.lists(st.sampled_from(WORDS), max_size=30).map(b" ".join))
 def test_any_bytes(data):
     probe(data)

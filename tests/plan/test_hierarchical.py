@@ -15,7 +15,7 @@ CONTRACTS = ("all_gather", "reduce_scatter", "all_reduce")
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
-@pytest.mark.parametrize("tiers", itertools.product(TIERS, TIERS), ids="-".join)
+@pytest.mark.parametrize("tiers", list(itertools.product(TIERS, TIERS)), ids="-".join)
 def test_every_route_keeps_its_contract(contract, tiers):
     for sizes in SIZES:
         made = hierarchical(contract, sizes, *tiers)
@@ -30,7 +30,7 @@ def crossings(route):
     return [(shard, to) for of, to, shard in steps if of != to]
 
 
-@pytest.mark.parametrize("tiers", itertools.product(TIERS, TIERS), ids="-".join)
+@pytest.mark.parametrize("tiers", list(itertools.product(TIERS, TIERS)), ids="-".join)
 def test_a_shard_crosses_the_outer_axis_once_for_each_other_node(tiers):
     nodes, gpus = 3, 4
     found = crossings(hierarchical("all_gather", (nodes, gpus), *tiers))
@@ -39,7 +39,7 @@ def test_a_shard_crosses_the_outer_axis_once_for_each_other_node(tiers):
     assert len(sums) == len(found)  # its mirror: each node sends one sum of every shard of the others
 
 
-@pytest.mark.parametrize("tiers", itertools.product(TIERS, TIERS), ids="-".join)
+@pytest.mark.parametrize("tiers", list(itertools.product(TIERS, TIERS)), ids="-".join)
 def test_between_nodes_peers_have_the_same_inner_index(tiers):
     for contract in CONTRACTS:
         route = hierarchical(contract, (3, 2), *tiers)

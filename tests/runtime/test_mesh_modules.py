@@ -1,5 +1,7 @@
 """Modules on a mesh of two axes, on simulated ranks: subgroups, both axes together, routes of two tiers."""
 
+import re
+
 import pytest
 import torch
 
@@ -133,8 +135,8 @@ def wrong_peer_table(text):
 
 
 def no_signal_between_nodes(text):
-    within = "            if peer % 2 != rank % 2:\n                set_flag(there, epoch, state)"
-    return text.replace("            set_flag(there, epoch, state)", within)
+    told = r"^( +)(set_flag\(words_of\(\w+, reader\) \+ word, epoch, state\))$"
+    return re.sub(told, r"\1if reader % 2 != rank % 2:\n\1    \2", text, flags=re.MULTILINE)
 
 
 PLANTED = [
