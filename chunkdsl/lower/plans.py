@@ -30,10 +30,10 @@ from chunkdsl.syntax import nodes
 STEP_KEYS = ("via", "chunk")
 
 
-def declare_plan(
-    item: nodes.Plan, source: Source, names: Names, mesh: Mesh | None, dims: Dims, policies: Policies, report: Report
-) -> Routing | None:
-    """The routing of a plan; None if something in it was reported."""
+def plan_axes(
+    item: nodes.Plan | nodes.UsePlan, names: Names, mesh: Mesh | None, report: Report
+) -> list[int] | None:
+    """The mesh axes that a plan runs over; None if its head (name, contract, axes) was reported."""
     axes = [find_axis(n.text, n.span, names, mesh, report) for n in item.axes.names]
     if item.name.text in BUILT["route"]:
         report.add(rules.reserved_name(item.name.text, item.name.span, "it is a route of the language"))
@@ -46,6 +46,16 @@ def declare_plan(
     if axes != sorted(set(axes)):
         usage = ", ".join(a.name for i, a in enumerate(mesh.axes) if i in axes)
         report.add(rules.wrong_arguments("over", item.axes.span, "takes each axis once, the outer first", usage))
+        return None
+    return axes
+
+
+def declare_plan(
+    item: nodes.Plan, source: Source, names: Names, mesh: Mesh | None, dims: Dims, policies: Policies, report: Report
+) -> Routing | None:
+    """The routing of a plan; None if something in it was reported."""
+    axes = plan_axes(item, names, mesh, report)
+    if axes is None:
         return None
     fixed = {name: size for name, size in dims.constants.items() if isinstance(size, int)}
     reader = _Reader(item, names, dims, policies, report, fixed)

@@ -8,20 +8,17 @@ import os
 import stat
 from math import prod
 
-from chunkdsl.check import imports, routes
-from chunkdsl.check import names as rules
+from chunkdsl.check import imports
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.ir.policy import ChunkRows
 from chunkdsl.ir.types import Mesh
 from chunkdsl.lower.names import Names
-from chunkdsl.lower.policy_values import BUILT
-from chunkdsl.lower.tensors import find_axis
+from chunkdsl.lower.plans import plan_axes
 from chunkdsl.plan.importers import LARGEST_FILE, PlanFileError, import_plan
 from chunkdsl.plan.importers.fault import misfit
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.steps import Route
-from chunkdsl.plan.trace import CONTRACTS
 from chunkdsl.plan.trace_breaches import Breach
 from chunkdsl.source import Source
 from chunkdsl.syntax import nodes
@@ -34,18 +31,8 @@ def declare_use_plan(
 ) -> Routing | None:
     """The routing of a plan file, for its own world size only; None if something was reported. The file's text is added
     to `imported`."""
-    axes = [find_axis(n.text, n.span, names, mesh, report) for n in item.axes.names]
-    if item.name.text in BUILT["route"]:
-        report.add(rules.reserved_name(item.name.text, item.name.span, "it is a route of the language"))
-        return None
-    if item.contract.text not in CONTRACTS:
-        report.add(routes.unknown_contract(item.contract.text, CONTRACTS, item.contract.span))
-        return None
-    if mesh is None or None in axes:
-        return None
-    if axes != sorted(set(axes)):
-        usage = ", ".join(a.name for i, a in enumerate(mesh.axes) if i in axes)
-        report.add(rules.wrong_arguments("over", item.axes.span, "takes each axis once, the outer first", usage))
+    axes = plan_axes(item, names, mesh, report)
+    if axes is None:
         return None
     file = _read(item, source, report)
     if file is None:

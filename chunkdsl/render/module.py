@@ -239,7 +239,10 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         v.uses_tma = bool(n.products) or n.destination.via == "tma" or any(m.via == "tma" for m in v.moves)
         v.uses_tma |= bool(v.body) and v.body.describes
         dealt = [x.deal.cols for x in (n.destination, *n.moves) if x.deal]
-        v.even = " and ".join(["n % 8 == 0", *(even_text(cols) for cols in dealt)])
+        carried = [m for m in v.moves if not m.deal and m.cols != n.cols]
+        vec = environment().filters["vec"]
+        widths = dict.fromkeys(f"{extent_text(m.cols, op.nested)} % {vec(m.dtype)} == 0" for m in carried)
+        v.even = " and ".join(["n % 8 == 0", *widths, *(even_text(cols) for cols in dealt)])
         v.even = v.body.even if v.body else v.even
         v.parts_buffer = ""
         if n.destination.kind in ("push", "publish", "hand_over"):

@@ -20,6 +20,16 @@ def test_a_wire_dtype_rounds_the_addends_and_the_same_way_in_exact(wire, policy)
     assert failures(run(SCATTER.format(t="bf16", p=SMALL + f"wire = {wire}, {policy}"), 3, (37, 5), 1)) == []
 
 
+@pytest.mark.parametrize("route", ("swizzle", "ring"))
+def test_what_travels_may_be_of_another_width_than_the_result(route):
+    """f32 rows of 36 are whole 16 bytes and no multiple of 8; the 32 columns of the result are one."""
+    sizes = "mesh tp[2] over nvlink\ndim M = 0..64\ndim H = 36\ndim F = 64\n"
+    tensors = "tensor x : f32[M @ tp, H]\ntensor w : f32[F @ tp, H]\n"
+    policy = f"{SMALL} via = ldst, route = {route}, buffers = 2"
+    body = f"op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ {policy} }} }}\n"
+    assert failures(run(sizes + tensors + body, 2, (37, 3), 1)) == []
+
+
 EPILOGUES = {
     "gelu, bias": "gelu(all_gather(x) @ w.T + c)",
     "silu times": "silu(all_gather(x) @ w.T) * 0.5 - 1.0",
