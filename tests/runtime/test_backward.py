@@ -81,6 +81,28 @@ def test_fused_gradients_have_the_bits_of_exact_and_the_values_of_the_dense_mode
             torch.testing.assert_close(got.double(), expected, rtol=0.03, atol=0.03 * float(wanted[name].abs().max()))
 
 
+def test_what_a_larger_call_left_behind_the_last_row_is_not_read(module):
+    """Infinities, which a zero beside them does not make harmless."""
+    big, few = whole(64), whole(5)
+    wanted = dense(few)
+
+    def body(machine):
+        m = module(machine=machine)
+        for tensors, rows in ((big, 64), (few, 5)):
+            mine, dy = shards(tensors, 2, machine.rank)
+            if rows == 64:
+                mine[0].data.fill_(float("inf"))
+                dy.fill_(float("inf"))
+            found = torch.autograd.grad(m.mlp(*mine, M=rows), mine, dy)
+            m.check()
+        return found
+
+    for rank, found in enumerate(World(2, seed=0).run(body)):
+        for got, (name, d) in zip(found, CUTS.items(), strict=True):
+            expected = cut(wanted[name], d, 2, rank)
+            torch.testing.assert_close(got.double(), expected, rtol=0.03, atol=0.03 * float(wanted[name].abs().max()))
+
+
 def ordered(m, values):
     return [values[name] for name in m.mlp_backward.PARAMETERS]
 
