@@ -1,15 +1,12 @@
 """`chunkdsl lsp`: requests and notifications over stdio, and when findings are worked out.
 
-A change is checked at once, in a thread, where only what it can reach is looked at; when no other change follows, the
-text is checked whole. Work for a text that has changed meanwhile is dropped. A failure in an answer is logged and
-answered with nothing: the next request is served.
+A failure in an answer is logged and answered with nothing: the next request is served. `checks.py` says when a text is
+checked: at once, and where that looks at what the change can reach only, whole when no other change follows.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 
 from lsprotocol import types as lsp
@@ -21,9 +18,8 @@ import chunkdsl
 from chunkdsl.crash import explain_crash
 from chunkdsl.editor.lint import Lint, lint, lint_whole
 from chunkdsl.lsp import features
+from chunkdsl.lsp.checks import Checks
 from chunkdsl.lsp.documents import Document
-
-IDLE = 0.4  # seconds without a change after which a text is checked whole
 
 
 class Server(LanguageServer):
@@ -34,8 +30,12 @@ class Server(LanguageServer):
         super().__init__("chunkdsl", chunkdsl.__version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.documents: dict[str, Document] = {}
         self.hints = True
-        self._tasks: dict[str, asyncio.Task] = {}
-        self._pool = ThreadPoolExecutor(1, "lint")
+        self._checks = Checks(
+            lambda document: lint(document.path, document.text, document.lint),
+            lambda document: lint_whole(document.path, document.text),
+            self._publish,
+            self._log,
+        )
 
     def put(self, uri: str, version: int, text: str) -> None:
         """Take a text and have it checked."""
@@ -43,33 +43,14 @@ class Server(LanguageServer):
         encoding = str(getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding))
         path = to_fs_path(uri) or uri
         self.documents[uri] = Document(uri, path, version, text, encoding, before.lint if before else None)
-        self._stop(uri)
-        self._tasks[uri] = asyncio.get_running_loop().create_task(self._check(self.documents[uri]))
+        self._checks.start(uri, self.documents[uri])
 
     def drop(self, uri: str) -> None:
-        self._stop(uri)
+        self._checks.stop(uri)
         self.documents.pop(uri, None)
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
-    def _stop(self, uri: str) -> None:
-        if task := self._tasks.pop(uri, None):
-            task.cancel()
-
-    async def _check(self, document: Document) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.run_in_executor(self._pool, lint, document.path, document.text, document.lint)
-            self._publish(document, found)
-            if not found.whole:
-                await asyncio.sleep(IDLE)
-                found = await loop.run_in_executor(self._pool, lint_whole, document.path, document.text)
-                self._publish(document, found)
-        except Exception as error:
-            self._log(error)
-
     def _publish(self, document: Document, found: Lint) -> None:
-        if self.documents.get(document.uri) is not document:
-            return  # the text has changed meanwhile
         document.lint = found
         shown = features.diagnostics(document, document.report())
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(document.uri, shown, document.version))
