@@ -354,10 +354,6 @@ NOT_BUILT = {
     "a plan as": [COLLECTIVE["two_shot"] % "route = r" + PAIRS],
     "a plan of an": [EXCHANGE],
     "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
-    "a `gradient`": [
-        op("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv with { buffers = 1 }\n",
-        HEAD.replace("mesh ", "mesh dp[2], ") + PARTS + OP % ("x, v", "all_gather(x) @ v") + "gradient f -> dx, dv\n",
-    ],
     "the gradient of": [
         HEAD + "tensor x : bf16[M @ tp, K]\ntensor z : bf16[2, N, K]\n"
         "op f(x, z) -> y { y = all_gather(x) @ z[0].T }\ngradient f -> dx, dz\n",

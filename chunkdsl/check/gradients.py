@@ -9,8 +9,8 @@ from chunkdsl.source import Span
 
 @rule("CD286", "gradient-not-derived")
 def gradient_not_derived(what: str, span: Span, labels: tuple[Label, ...], instead: str) -> Finding:
-    """A gradient is derived for products of matrices, collectives along rows, pointwise functions and vectors that
-    are added or multiplied to every row.
+    """A gradient is derived for products of matrices, also of those picked from a stack, collectives, pointwise
+    functions and vectors that are added or multiplied to every row.
 
     What else an op holds has no rule here, and a gradient that leaves something out would be wrong without a word.
 
@@ -18,17 +18,17 @@ def gradient_not_derived(what: str, span: Span, labels: tuple[Label, ...], inste
         mesh tp[2]
         dim M = 8..64 step 8
         tensor x : bf16[M @ tp, 64]
-        tensor w : bf16[2, 64 @ tp, 64]
-        op f(x, w) -> y { y = all_gather(x) @ w[0].T }
-        gradient f -> dx, dw
+        tensor c : bf16[M @ tp, 1]
+        op f(x, c) -> y { y = x * c }
+        gradient f -> dx, dc
 
     Mended:
         mesh tp[2]
         dim M = 8..64 step 8
         tensor x : bf16[M @ tp, 64]
-        tensor w : bf16[64 @ tp, 64]
-        op f(x, w) -> y { y = all_gather(x) @ w.T }
-        gradient f -> dx, dw
+        tensor c : bf16[64]
+        op f(x, c) -> y { y = x * c }
+        gradient f -> dx, dc
     """
     return Finding(f"the gradient of {what} is not derived", span, "no gradient through this", labels, help=instead)
 

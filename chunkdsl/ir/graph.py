@@ -36,6 +36,7 @@ class Value:
     swiglu       (a, b)        silu(a) * b
     gelu_grad relu_grad silu_grad tanh_grad  (t,)   the derivative of the function at t
     sum_rows     (t,)          [m, n] -> [n]
+    stack        matrices      [m, n] each -> [count, m, n]; a result of a derived op
     cast         (t,)          (dtype is the type's)
     rms_norm     (t, g)        eps; t / sqrt(mean of a row's squares + eps) * g
     kernel       arguments     item (name of a `kernel` item)

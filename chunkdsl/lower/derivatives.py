@@ -6,16 +6,20 @@ and each rank has used it for a part of the result; a Replicate result's own cot
 
 from __future__ import annotations
 
-from chunkdsl.ir.graph import Param, Statement, Value
+from collections.abc import Iterable
+
+from chunkdsl.ir.graph import Param, Statement, Value, axes_of
 from chunkdsl.ir.policy import Policy
-from chunkdsl.ir.types import DType, Partial, Replicate, Shard, TensorType
+from chunkdsl.ir.types import DType, Partial, Placement, Replicate, Shard, SymSize, TensorType
 from chunkdsl.lower import placements as table
 from chunkdsl.lower.facts import POINTWISE
+from chunkdsl.lower.paired import paired_policy
 from chunkdsl.lower.placements import Clash
 from chunkdsl.source import Span
 
 UNARY = ("gelu", "relu", "silu", "tanh")
-TILE_KEYS = ("tile", "stages", "warps")
+VIEWS = ("all_gather", "transpose", "pick")  # bound to no name of their own: nothing is computed
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 
 
 class Derivatives:
@@ -37,6 +41,9 @@ class Derivatives:
 
     def refuse(self, what: str, span: Span, instead: str) -> None:
         raise LookupError  # the subclass knows where to report
+
+    def settled(self, inherited: Policy, kind: str, type: TensorType, moved: SymSize | None) -> Policy:
+        raise LookupError  # the subclass knows what the `gradient` item says
 
     # ---- statements
 
@@ -78,8 +85,8 @@ class Derivatives:
             if made is None:
                 deep = value.kind in UNARY or value.kind == "swiglu"
                 args = tuple(self.again(a) if deep else self.inline(a) for a in value.args)
-                made = Value(value.kind, args, value.type, self.span, value.attrs, value.policy)
-                if value.kind not in ("all_gather", "transpose") and self.heavy(made):
+                made = self.copied(value, args)
+                if value.kind not in VIEWS and self.heavy(made):
                     self.bind(made, "again")
             self.copies[value] = made
         return self.copies[value]
@@ -90,8 +97,21 @@ class Derivatives:
             return self.again(value)
         if value.kind in ("add", "sub", "mul", "div", "neg", "cast", "matmul"):
             args = tuple(self.again(a) if value.kind == "matmul" else self.inline(a) for a in value.args)
-            return Value(value.kind, args, value.type, self.span, value.attrs, value.policy)
+            return self.copied(value, args)
         return self.again(value)
+
+    def copied(self, value: Value, args: tuple[Value, ...]) -> Value:
+        """A forward value in the backward op, with its own policy under that of the gradient."""
+        policy = value.policy
+        if value.kind in (*COLLECTIVES, "matmul"):
+            policy = self.settled(policy, value.kind, value.type, moved(value))
+        return Value(value.kind, args, value.type, self.span, value.attrs, policy)
+
+    def collective(self, kind: str, forward: Value, d: Value, type: TensorType, attrs: dict) -> Value:
+        """The collective that takes the place of `forward` in the backward pass."""
+        made = Value(kind, (d,), type, self.span, attrs)
+        policy = self.settled(paired_policy(forward, kind), kind, type, moved(made))
+        return Value(kind, (d,), type, self.span, attrs, policy)
 
     # ---- cotangents
 
@@ -102,6 +122,9 @@ class Derivatives:
     def total(self, value: Value) -> Value:
         """The sum of what a value's uses have given; a statement where it is read more than once."""
         parts = self.cotangents[value]
+        if any(p.kind == "unpick" for p in parts):
+            self.cotangents[value] = [self.stacked(value, parts)]
+            return self.cotangents[value][0]
         if len(parts) > 1 and all(p.kind == "sum_rows" for p in parts):  # one sum over the rows of all
             rows = parts[0].args[0]
             for p in parts[1:]:
@@ -126,9 +149,12 @@ class Derivatives:
                 self.gathered(v, d)
             case "reduce_scatter":
                 source = self.bind(d, "d") if self.heavy(d) else d
-                policy = Policy()
-                attrs = {"axis": v.attrs["axis"], "dim": v.attrs["dim"]}
-                self.give(v.args[0], Value("all_gather", (source,), self.whole(d, v), self.span, attrs, policy))
+                whole = placed(d.type, axes_of(v), Replicate())
+                self.give(v.args[0], self.collective("all_gather", v, source, whole, dict(v.attrs)))
+            case "all_to_all":
+                self.dealt(v, d)
+            case "pick":
+                self.give(v.args[0], Value("unpick", (d,), v.args[0].type, self.span, v.attrs))
             case "all_reduce":
                 self.give(v.args[0], self.reduced(v, d))
             case "matmul":
@@ -161,19 +187,51 @@ class Derivatives:
                 self.refuse(f"`{v.kind}`", v.span, "write the backward pass as an op of its own")
 
     def gathered(self, v: Value, d: Value) -> None:
-        axis, dim = int(v.attrs["axis"]), int(v.attrs["dim"])
-        if not isinstance(d.type.placements[axis], Partial):
+        if not all(isinstance(d.type.placements[axis], Partial) for axis in axes_of(v)):
             self.refuse("a gathered value that is Replicate in its own right", v.span, "return the shard instead")
-        type = placed(d.type, axis, Shard(dim))
-        made = Value("reduce_scatter", (d,), type, self.span, {"axis": axis, "dim": dim}, Policy())
+        type = placed(d.type, axes_of(v), Shard(int(v.attrs["dim"])))
+        made = self.collective("reduce_scatter", v, d, type, dict(v.attrs))
         self.give(v.args[0], self.bind_for(v.args[0], made))
 
     def reduced(self, v: Value, d: Value) -> Value:
-        axis = int(v.attrs["axis"])
-        if not isinstance(d.type.placements[axis], Partial):
+        axes = [axis for axis in axes_of(v) if isinstance(d.type.placements[axis], Partial)]
+        if not axes:
             return d
-        made = Value("all_reduce", (d,), placed(d.type, axis, Replicate()), self.span, {"axis": axis}, Policy())
+        attrs = dict(zip(("axis", "inner"), axes, strict=False))
+        made = self.collective("all_reduce", v, d, placed(d.type, axes, Replicate()), attrs)
         return self.bind_for(v.args[0], made)
+
+    def dealt(self, v: Value, d: Value) -> None:
+        """all_to_all(t, D1 -> D2): the same from D2 to D1."""
+        source, target = int(v.attrs["source"]), int(v.attrs["target"])
+        source_of_d = self.bind(d, "d") if self.communicates(d) else d
+        type = placed(d.type, axes_of(v), Shard(source))
+        attrs = {"axis": v.attrs["axis"], "source": target, "target": source}
+        made = self.collective("all_to_all", v, source_of_d, type, attrs)
+        self.give(v.args[0], self.bind_for(v.args[0], made))
+
+    def communicates(self, value: Value) -> bool:
+        """Does computing it take a collective?"""
+        if value in self.names:
+            return False
+        return value.kind in COLLECTIVES or any(self.communicates(a) for a in value.args)
+
+    def stacked(self, value: Value, parts: list[Value]) -> Value:
+        """The gradient of a stack of matrices from those of the matrices picked from it."""
+        matrices = []
+        for i in range(int(value.type.shape[0])):
+            found = [p.args[0] for p in parts if p.kind == "unpick" and int(p.attrs["index"]) == i]
+            if not found or len(found) + sum(p.kind != "unpick" for p in parts) > len(found):
+                self.refuse(f"a stack whose matrix [{i}] no result depends on", value.span, "leave it out of the stack")
+            if len(found) > 1:
+                found = [self.bind(p, "part") if self.heavy(p) else p for p in found]
+            total = found[0]
+            for p in found[1:]:
+                total = self.pointwise("add", total, p, value.span)
+            matrices.append(total)
+        held = tuple(Shard(p.dim + 1) if isinstance(p, Shard) else p for p in matrices[0].type.placements)
+        type = TensorType(value.type.dtype, value.type.shape, held)
+        return Value("stack", tuple(matrices), type, self.span)
 
     def bind_for(self, value: Value, cotangent: Value) -> Value:
         """A statement of the cotangent of `value`; under the result's name if that is what it is."""
@@ -181,22 +239,15 @@ class Derivatives:
             return self.result(self.final[value], cotangent)
         return self.bind(cotangent, "d")
 
-    def whole(self, d: Value, v: Value) -> TensorType:
-        return placed(d.type, int(v.attrs["axis"]), Replicate())
-
     def product(self, v: Value, d: Value) -> None:
         """a @ b: d @ b.T and a.T @ d; for a @ w.T, d @ w and d.T @ a."""
         a, b = v.args
-        tile = Policy(**{k: getattr(v.policy, k) for k in TILE_KEYS},
-                      spans={k: s for k, s in v.policy.spans.items() if k in TILE_KEYS})  # fmt: skip
         right = self.again(b.args[0]) if b.kind == "transpose" else self.transposed(self.again(b))
-        self.give(a, self.matmul(d, right, tile, v.span))
-        if b.kind == "pick" or (b.kind == "transpose" and b.args[0].kind == "pick"):
-            self.refuse("a matrix picked from a stack", b.span, "declare the matrices as tensors of their own")
+        self.give(a, self.matmul(d, right, v))
         if b.kind == "transpose":
-            self.give(b.args[0], self.matmul(self.transposed(d), self.again(a), tile, v.span))
+            self.give(b.args[0], self.matmul(self.transposed(d), self.again(a), v))
         else:
-            self.give(b, self.matmul(self.transposed(self.again(a)), d, tile, v.span))
+            self.give(b, self.matmul(self.transposed(self.again(a)), d, v))
 
     def quotient(self, v: Value, d: Value) -> None:
         a, b = v.args
@@ -226,10 +277,11 @@ class Derivatives:
         placements = tuple(table.transpose_axis(p) for p in t.type.placements)
         return Value("transpose", (t,), TensorType(t.type.dtype, t.type.shape[::-1], placements), self.span)
 
-    def matmul(self, a: Value, b: Value, policy: Policy, span: Span) -> Value:
+    def matmul(self, a: Value, b: Value, forward: Value) -> Value:
         pairs = zip(a.type.placements, b.type.placements, strict=True)
-        placements = self.sound([table.matmul_axis(p, q) for p, q in pairs], span)
+        placements = self.sound([table.matmul_axis(p, q) for p, q in pairs], forward.span)
         type = TensorType(a.type.dtype, (a.type.shape[0], b.type.shape[1]), placements)
+        policy = self.settled(paired_policy(forward, "matmul"), "matmul", type, None)
         return Value("matmul", (a, b), type, self.span, policy=policy)
 
     def pointwise(self, kind: str, a: Value, b: Value, span: Span) -> Value:
@@ -248,8 +300,17 @@ class Derivatives:
         return tuple(placements)
 
 
-def placed(type: TensorType, axis: int, placement) -> TensorType:
-    return TensorType(type.dtype, type.shape, (*type.placements[:axis], placement, *type.placements[axis + 1 :]))
+def placed(type: TensorType, axes: Iterable[int], placement: Placement) -> TensorType:
+    """The type with another placement on these mesh axes."""
+    over = tuple(axes)
+    return TensorType(type.dtype, type.shape, tuple(placement if i in over else p
+                                                    for i, p in enumerate(type.placements)))  # fmt: skip
+
+
+def moved(value: Value) -> SymSize | None:
+    """Size of the dimension that a collective moves."""
+    dim = value.attrs.get("dim", 0) if value.kind in COLLECTIVES else None
+    return None if dim is None else value.type.shape[int(dim)]
 
 
 def number(n: int, span: Span) -> Value:
@@ -271,6 +332,8 @@ def _text(v: Value, names: dict[Value, str], top: bool = False) -> str:
         return str(v.attrs["name"])
     if v.kind == "const":
         return str(v.attrs["number"])
+    if v.kind == "pick":
+        return f"{_text(v.args[0], names)}[{v.attrs['index']}]"
     if v.kind not in (*_INFIX, "transpose", "neg"):
         return f"{v.kind}({', '.join(names.get(a) or _text(a, names, True) for a in v.args)})"
     args = [_text(a, names) for a in v.args]

@@ -23,6 +23,7 @@ from chunkdsl.plan.schedule import (
     Parameter,
     Product,
     Result,
+    matrix_name,
 )
 
 # Names of runtime/ that are copied into every module; a kernel of the same name would take their place. A test holds
@@ -82,6 +83,11 @@ class OpBuilder(KernelTiles):
         if self._arrives(value) and not is_result:
             self._gather(value, name)
             return
+        if value.kind == "stack":
+            for i, matrix in enumerate(value.args):
+                place = Destination("local", matrix_name(source, i), self._dtype(matrix), self._layout(matrix))
+                self._tiles(matrix, f"{name}_{i}", place)
+            return
         reduction = self._reduction(value)
         if reduction is None:
             self._tiles(value, name, self._local(value, source, is_result))
@@ -92,7 +98,8 @@ class OpBuilder(KernelTiles):
 
     def _copy_result(self, name: str, value: Value) -> None:
         """A result that is another name of a value, or a gathered value itself, gets a launch that copies it."""
-        if any(n.destination.kind == "local" and n.destination.buffer == name for n in self.launches):
+        written = {n.destination.buffer for n in self.launches if n.destination.kind == "local"}
+        if name in written or value.kind == "stack":
             return
         self.target = name
         self._tiles(value, f"{self.op.name}_{name}", self._local(value, name, True))

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from chunkdsl.check import gradients as rules
 from chunkdsl.check import names as name_rules
-from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Label
 from chunkdsl.ir.graph import Gradient, Op, Param, Value
+from chunkdsl.ir.policy import Policy
+from chunkdsl.ir.types import SymSize, TensorType
 from chunkdsl.lower.derivatives import Derivatives
 from chunkdsl.lower.expressions import File
+from chunkdsl.lower.paired import GradientPolicy
 from chunkdsl.source import Span
 from chunkdsl.syntax import nodes
 
@@ -40,13 +42,6 @@ def lower_gradient(item: nodes.Gradient, ops: dict[str, Op], file: File) -> tupl
         label = Label(op.span, "its parameters: " + ", ".join(params))
         file.report.add(rules.wrong_number_of_gradients(op.name, params, len(item.results), span, label))
         return None
-    if len(file.mesh.axes) > 1:
-        why = "write the backward pass as an op of its own"
-        file.report.add(not_built_yet("a gradient on a mesh of two axes", item.op.span, why))
-        return None
-    if item.policy is not None:
-        file.report.add(not_built_yet("a policy on a gradient", item.policy.span, "leave it out: all is `auto`"))
-        return None
     try:
         return _Backward(item, op, ops, file).build()
     except NotDerived:
@@ -57,6 +52,7 @@ class _Backward(Derivatives):
     def __init__(self, item: nodes.Gradient, op: Op, ops: dict[str, Op], file: File) -> None:
         super().__init__(item.span, {*ops, *file.names.kinds})
         self.item, self.op, self.ops, self.file = item, op, ops, file
+        self.policy = GradientPolicy(item.policy, file)
         self.named = {s.target: s.value for s in op.statements} | {p.name: p.value for p in op.params}
         self.sources: dict[str, tuple[str, int]] = {}
         self.saved = {self.named[n.text]: n.text for n in item.saves if self._known(n)}
@@ -84,6 +80,8 @@ class _Backward(Derivatives):
             if param.value not in self.cotangents:
                 self.refuse(f"`{param.name}`", param.span, "no result depends on it: leave it out of the op")
             results.append((name.text, self.result(name.text, self.total(param.value))))
+        if not self.policy.close():
+            raise NotDerived
         read = {n for n, (kind, _) in self.sources.items() if kind != "gradient"}
         for name in self.item.saves:
             if name.text not in read:
@@ -131,6 +129,9 @@ class _Backward(Derivatives):
         self.sources[name] = source
         self.taken.add(name)
         return value
+
+    def settled(self, inherited: Policy, kind: str, type: TensorType, moved: SymSize | None) -> Policy:
+        return self.policy.over(inherited, kind, type, moved)
 
     def refuse(self, what: str, span: Span, instead: str) -> None:
         label = Label(self.item.op.span, "its gradient is asked for here")

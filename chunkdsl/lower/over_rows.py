@@ -22,8 +22,6 @@ class OverRowsLaunches(Transports):
     def _row_product(self, value: Value, products: list[Value], name: str, destination: Destination) -> None:
         """The launch of a statement whose product has a transposed left operand."""
         product = products[0]
-        if len(self.program.mesh.axes) > 1:
-            self._refuse("a product over rows on a mesh of two axes", "pass the left tensor transposed", product.span)
         if len(products) > 1:
             what = "a product over rows beside another product in one statement"
             self._refuse(what, "bind one of them to a name first", products[1].span)

@@ -134,9 +134,9 @@ def _results(op: OpSchedule, world: int, rank: int, call: int, dims: Dims, conte
                 what, mask = contents.of(n)
                 yield Access(Act.NEED, region, None, what, mask, (origin, 0))
     written = {n.destination.buffer for n in op.launches}
-    for r in op.results:
-        if r.name not in written:  # nothing makes it: coverage says so
-            yield Access(Act.NEED, Region(r.name, rank, call, 0, 1, 0, 1), None, r.name)
+    for name in (name for r in op.results for name in r.written):
+        if name not in written:  # nothing makes it: coverage says so
+            yield Access(Act.NEED, Region(name, rank, call, 0, 1, 0, 1), None, name)
 
 
 def _result(op: OpSchedule, n: Launch, world: int, rank: int, call: int, dims: Dims) -> tuple[Region, int]:
@@ -158,4 +158,5 @@ def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[B
         yield Buffer(b.name, b.kind, b.dtype, max(1, rows), max(1, nominal_size(b.cols, bounds, world)), b.slots)
     for r in op.results:
         *rows, cols = (max(1, evaluate(e.size, bounds)) for e in r.shape)  # a vector is a matrix of one row
-        yield Buffer(r.name, "output", r.dtype, rows[0] if rows else 1, cols, calls)
+        for name in r.written:
+            yield Buffer(name, "output", r.dtype, rows[-1] if rows else 1, cols, calls)

@@ -50,7 +50,7 @@ def _over_rows(f: Frame, rank: int) -> list[Access]:
     n, found = f.launch, []
     if n.over is None:
         return found
-    g = Geometry.of(n.over.rows, False, f.op.pad, f.dims, f.world)
+    g = Geometry.of(n.over.rows, False, f.op.pad, f.dims, f.world, f.inner)
     for o in (n.fold.operand,) if n.fold else (n.a, n.products[0].b):
         kind = f.kinds.get(o.source)
         if kind == "symmetric":
@@ -59,7 +59,7 @@ def _over_rows(f: Frame, rank: int) -> list[Access]:
                 at = owner * g.stride
                 region = Region(o.source, rank, f.slot, at, at + g.height(owner), 0, f.widths[o.source])
                 if not region.empty:
-                    found.append(Access(Act.NEED, region, None, what, mask, (owner * g.shard, 0)))
+                    found.append(Access(Act.NEED, region, None, what, mask, (g.first(owner), 0)))
         elif kind is not None:
             found += f.reads_local(o.source, rank, 0, g.height(rank) if n.over.kept == "own" else g.rows)
     return found

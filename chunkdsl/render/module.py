@@ -11,7 +11,7 @@ from chunkdsl.ir.meshes import World, route_world
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
-from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Schedule
+from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Result, Schedule
 from chunkdsl.plan.tables import route_tables
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
@@ -132,7 +132,14 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
 
     def plain_held(source: str) -> str:
         b = buffers.get(source)
+        if "[" in source:  # a matrix of a stack
+            return f"{source.replace('[', '_at').removesuffix(']')}"
         return f"at_{source}" if b is not None and b.kind == "symmetric" else f"{source}_"
+
+    def plain_result(result: Result) -> str:
+        if len(result.shape) < 3:
+            return f"{result.name}_"
+        return f"torch.stack(({', '.join(map(plain_held, result.written))},))"
 
     env.filters = environment().filters | {
         "local": lambda extent: extent_text(extent, op.nested),
@@ -140,6 +147,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         "held": held,
         "plain_held": plain_held,
         "plain_name": plain_held,
+        "plain_result": plain_result,
         "plain_step": lambda step, launch: plain_step(step, launch, plain_held),
     }
     kernels = []

@@ -244,7 +244,8 @@ class LaunchView:
         d = self.launch.destination
         if d.kind == "local":
             held = d.buffer in self.pitched
-            text = f"self._{d.buffer}" if held else f"{d.buffer}_"
+            name, picked, rest = d.buffer.partition("[")
+            text = f"self._{d.buffer}" if held else f"{name}_{picked}{rest}"
             yield Argument("out", text, text)
             if held:
                 yield Argument("out_pitch", f"pitch_of({text})", f"pitch_of({text})", True)
@@ -337,7 +338,7 @@ class LaunchView:
 
     def _logical_cols(self, operand) -> str:
         if operand.role == "at":
-            return "shard_rows(rows, W, rank)" if self.launch.space == "own" else "rows"
+            return self.rows_of("rank") if self.launch.space == "own" else "rows"
         if self.launch.over:
             return "n"
         return "depth" if operand.role == "a" or operand.transposed else "n"

@@ -11,7 +11,7 @@ from chunkdsl.ir.graph import Op, Value
 
 LINEAR = frozenset(
     "param const all_gather reduce_scatter all_reduce all_to_all matmul transpose pick add sub neg mul div "
-    "sum_rows".split()
+    "sum_rows stack".split()
 )
 
 
@@ -91,6 +91,8 @@ def _apply(v: Value, args: list[torch.Tensor]) -> torch.Tensor:
             return _slope(v.kind.removesuffix("_grad"), args[0])
         case "sum_rows":
             return args[0].sum(0)
+        case "stack":
+            return torch.stack(args)
         case "swiglu":
             return torch.nn.functional.silu(args[0]) * args[1]
     raise ValueError(f"no reference for {v.kind}")

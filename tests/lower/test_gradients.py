@@ -21,6 +21,9 @@ tensor c : bf16[H]
 tensor p : bf16[M, H] sum tp
 tensor n : bf16[M, F @ tp]
 tensor k : bf16[H, F @ tp]
+tensor t : bf16[2, F @ tp, H]
+tensor s : bf16[F, H @ tp]
+tensor o : bf16[H, F]
 """
 OPS = {
     "gather": "op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw",
@@ -42,6 +45,14 @@ OPS = {
     "quotient": "op f(n, b) -> y { y = n / b - b }\ngradient f -> dn, db",
     "products of elements": "op f(n, b) -> y { y = n * b * n }\ngradient f -> dn, db",
     "two results": "op f(x, w) -> y, z { y = all_gather(x) @ w.T\n z = relu(y) }\ngradient f -> dx, dw saves y",
+    "packed": "op f(x, t, e) -> y { g = all_gather(x)\n h = swiglu(g @ t[0].T, g @ t[1].T)\n"
+    " y = reduce_scatter(h @ e.T, M) }\ngradient f -> dx, dt, de",
+    "a packed matrix used twice": "op f(x, t) -> y { g = all_gather(x)\n a = g @ t[1].T\n b = relu(g) @ t[1].T\n"
+    " y = (g @ t[0].T) * a + b }\ngradient f -> dx, dt",
+    "all_to_all, then a product": "op f(x, s) -> y { y = reduce_scatter(all_to_all(x, M -> H) @ s.T, M) }\n"
+    "gradient f -> dx, ds",
+    "all_to_all onto rows": "op f(n, o) -> y { y = all_to_all(n, F -> M) @ o.T }\ngradient f -> dn, do",
+    "all_to_all of a product": "op f(x, o) -> y { y = all_to_all(x @ o, M -> F) }\ngradient f -> dx, do",
     "partial": "op f(p, c) -> y { y = all_reduce(p) * c }\ngradient f -> dp, dc",
 }
 
@@ -120,7 +131,10 @@ def test_a_statement_reads_like_one_of_the_language():
     [
         ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient g -> dx, dw", "CD240"),
         ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw saves z", "CD240"),
-        ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw with { buffers = 1 }", "CD290"),
+        ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw with { algorithm = one_shot }", "CD265"),
+        ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw with { chunk = 8 along F }", "CD266"),
+        ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw with { via = copy_engine }", "CD601"),
+        ("op f(x, t) -> y { y = all_gather(x) @ t[1].T }\ngradient f -> dx, dt", "CD286"),
         ("op f(x) -> y { y = all_gather(x) }\ngradient f -> dx", "CD286"),
         ("op f(x, w, b) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw, db", "CD286"),
     ],
@@ -128,3 +142,88 @@ def test_a_statement_reads_like_one_of_the_language():
 def test_what_has_no_gradient_is_refused_at_its_place(text, code):
     checked = check_source(Source("grad.chunk", HEAD + text))
     assert [d.code for d in checked.report.diagnostics] == [code]
+
+
+def policies(text):
+    """{(kind, statement): policy} of the backward op's collectives and products."""
+    backward = next(op for op in program(text).program.ops if op.name == "f_backward")
+    found, seen = {}, set()
+    for statement in backward.statements:
+        stack = [statement.value]
+        while stack:
+            value = stack.pop()
+            if value not in seen:
+                seen.add(value)
+                found[value.kind, statement.target] = value.policy
+                stack += value.args
+    return found
+
+
+SAID = "{ chunk = 8 along M, via = ldst, place = own_sms(2), tile = 16x16x16, stages = 2, buffers = 2, order = arrival }"
+
+
+def test_the_backward_pass_inherits_what_serves_it():
+    found = policies(
+        "op f(x, w, e) -> y { h = all_gather(x) @ w.T with " + SAID + "\n"
+        " y = reduce_scatter(gelu(h) @ e.T, M) with { side = pull, via = ldst, place = co_located, wire = f32 } }\n"
+        "gradient f -> dx, dw, de"
+    )
+    scatter = found["reduce_scatter", "dx"]
+    assert (scatter.chunk.count, scatter.via, scatter.place.programs, scatter.buffers) == (8, "ldst", 2, 2)
+    assert scatter.order is None and scatter.side is None  # which end issues, and in which order, turns around
+    gather = found["all_gather", "d"]
+    assert gather.via == "ldst" and gather.place is gather.side is gather.wire is None
+    assert found["matmul", "dx"].tile == found["matmul", "dw"].tile == (16, 16, 16)
+    assert found["matmul", "dw"].stages == 2
+    assert found["matmul", "de"].tile is None
+    assert found["all_gather", "again"].order == "arrival"  # computed again as it was computed
+
+
+def test_two_buffers_are_not_inherited_by_a_copy_engine():
+    text = "op f(n, e) -> y { y = reduce_scatter(n @ e.T, M) with { buffers = 2, chunk = 2 per shard } }\n"
+    gather = policies(text + "gradient f -> dn, de")["all_gather", "dn"]
+    assert gather.buffers is None and gather.chunk.count == 2 and gather.via is None
+
+
+def test_the_policy_of_the_gradient_goes_over_what_is_inherited():
+    found = policies(
+        "op f(x, w) -> y { y = all_gather(x) @ w.T with " + SAID + " }\n"
+        "gradient f -> dx, dw with { route = ring, chunk = 16 along M, tile = 32x32x16 }"
+    )
+    for kind, target in (("reduce_scatter", "dx"), ("all_gather", "dw")):
+        policy = found[kind, target]
+        assert (policy.route, policy.chunk.count, policy.via, policy.place) == ("ring", 16, None, None)
+    assert found["matmul", "dw"].tile == (32, 32, 16) and found["matmul", "dw"].stages == 2
+
+
+TWO_AXES = """mesh dp[2] over rdma, tp[2] over nvlink
+dim M = 8..64 step 8
+dim H = 32
+dim F = 48
+tensor x : bf16[M @ (dp, tp), H]
+tensor w : bf16[F @ tp, H]
+tensor v : bf16[H, F @ tp]
+tensor c : bf16[H]
+tensor q : bf16[F @ (dp, tp), H]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "placed"),
+    [
+        (
+            "op f(x, w, v, c) -> y { h = gelu(all_gather(x, over = tp) @ w.T)\n"
+            " y = reduce_scatter(h @ v.T, M, over = tp) + c }\ngradient f -> dx, dw, dv, dc",
+            ["Shard(0) Shard(0)", "Partial Shard(0)", "Partial Shard(1)", "Partial Partial"],
+        ),
+        (
+            "op f(x, q) -> y { y = all_gather(x, over = (dp, tp)) @ q.T }\ngradient f -> dx, dq",
+            ["Shard(0) Shard(0)", "Shard(0) Shard(0)"],
+        ),
+    ],
+)
+def test_on_two_axes_a_weight_gradient_is_partial_over_those_that_sharded_the_tokens(text, placed):
+    checked = check_source(Source("grad.chunk", TWO_AXES + text))
+    assert not checked.report.diagnostics, checked.report.diagnostics
+    backward = next(op for op in checked.program.ops if op.name == "f_backward")
+    assert [" ".join(map(str, value.type.placements)) for _, value in backward.results] == placed
