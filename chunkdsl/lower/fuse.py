@@ -13,6 +13,7 @@ from chunkdsl.ir.graph import Value
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
 from chunkdsl.lower.kernel_tiles import KernelTiles
+from chunkdsl.plan.extents import matrix_name
 from chunkdsl.plan.schedule import (
     Buffer,
     Destination,
@@ -23,7 +24,6 @@ from chunkdsl.plan.schedule import (
     Parameter,
     Product,
     Result,
-    matrix_name,
 )
 
 # Names of runtime/ that are copied into every module; a kernel of the same name would take their place. A test holds

@@ -21,3 +21,22 @@ class Deal:
 
     onto: str
     cols: Extent
+
+
+@record
+class Result:
+    """A new tensor. One of three dimensions is a stack of matrices, which launches write one by one."""
+
+    name: str
+    dtype: str
+    shape: tuple[Extent, ...]
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """What launches call it: a destination's `buffer` for each matrix."""
+        count = self.shape[0].size if len(self.shape) > 2 else 0
+        return tuple(matrix_name(self.name, i) for i in range(count)) or (self.name,)
+
+
+def matrix_name(stack: str, index: int) -> str:
+    return f"{stack}[{index}]"

@@ -23,7 +23,7 @@ from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
 from chunkdsl.plan.body import KernelBody
-from chunkdsl.plan.extents import Deal, Extent
+from chunkdsl.plan.extents import Deal, Extent, Result
 from chunkdsl.plan.routes import Walk
 from chunkdsl.record import record
 
@@ -257,25 +257,6 @@ class Launch:
     fold: Fold | None = None
     from_every: bool = False
     body: KernelBody | None = None
-
-
-@record
-class Result:
-    """A new tensor. One of three dimensions is a stack of matrices, which launches write one by one."""
-
-    name: str
-    dtype: str
-    shape: tuple[Extent, ...]
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """What launches call it: a destination's `buffer` for each matrix."""
-        count = self.shape[0].size if len(self.shape) > 2 else 0
-        return tuple(matrix_name(self.name, i) for i in range(count)) or (self.name,)
-
-
-def matrix_name(stack: str, index: int) -> str:
-    return f"{stack}[{index}]"
 
 
 @record

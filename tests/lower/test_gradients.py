@@ -159,7 +159,8 @@ def policies(text):
     return found
 
 
-SAID = "{ chunk = 8 along M, via = ldst, place = own_sms(2), tile = 16x16x16, stages = 2, buffers = 2, order = arrival }"
+SAID = "{ chunk = 8 along M, via = ldst, place = own_sms(2), tile = 16x16x16, stages = 2, buffers = 2, "
+SAID += "order = arrival }"
 
 
 def test_the_backward_pass_inherits_what_serves_it():

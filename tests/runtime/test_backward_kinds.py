@@ -50,7 +50,7 @@ op mlp(x, w, b, v) -> y {
     y = reduce_scatter(gelu(h) @ v.T, M, over = tp) + x with small
 }
 gradient mlp -> dx, dw, db, dv saves x
-op both(x, q) -> y { y = all_gather(x, over = (dp, tp)) @ q.T with small }
+op both(x, q) -> y { y = relu(all_gather(x, over = (dp, tp)) @ q.T) with small }
 gradient both -> dx, dq saves x, q with { route = ring, via = ldst }
 """
 SPECS = {"one": (ONE, 2), "two": (TWO, (2, 2))}
