@@ -128,6 +128,10 @@ class RecordingMachine:
         self._uses.setdefault(use.key, use)
         self.log.append(("launch", use.name, "main"))
 
+    def fit(self, kernel):
+        """There is no multiprocessor to fill."""
+        return {"PER_SM": 1}
+
     def multicast(self, memory):
         return memory.local.data_ptr() if self.target in ("sm_90", "sm_100") else 0
 

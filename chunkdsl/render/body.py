@@ -56,6 +56,13 @@ class BodyView:
         return f"math.prod(grid) // {heads}"
 
     @property
+    def group(self) -> int:
+        """Row blocks of a shard that are visited column by column before the next: as the kernel's author has it, and
+        8 where that is every row or groups of columns, so that what arrives first is done first."""
+        _, group, across, _ = self.body.order
+        return 8 if across or not group else group
+
+    @property
     def describes(self) -> bool:
         """Does the kernel make tensor descriptors?"""
         return any("tensor_descriptor" in text for _, text in self.body.untouched)

@@ -36,6 +36,7 @@ class Machine:
         self._lanes = {}
         self._keep = []
         self._last = None
+        self._made = {}  # kernel: what its first launch compiled it to, warps
         if self.device.type == "cuda":
             if self.device.index not in (None, torch.cuda.current_device()):
                 raise ValueError(f"make {self.device} the current device before: torch.cuda.set_device")
@@ -91,7 +92,22 @@ class Machine:
         # Descriptors of peers' memory are made in the kernel, which needs some scratch memory for them.
         triton.set_allocator(self._scratch)
         grid = programs if isinstance(programs, tuple) else (programs,)
-        kernel[grid](**args, **constants, num_warps=warps, num_stages=stages)
+        made = kernel[grid](**args, **constants, num_warps=warps, num_stages=stages)
+        self._made.setdefault(kernel, (made, warps))
+
+    def fit(self, kernel):
+        """Options for a launch around a kernel that has been launched before, with which a multiprocessor holds as many
+        programs of it (PER_SM) as of the kernel alone: left to itself the compiler spends a wider loop's registers. The
+        waits around need 64 of them."""
+        made, warps = self._made.get(kernel, (None, 0))
+        if made is None or not self.target.startswith("sm_"):
+            return {"PER_SM": 1}
+        p = torch.cuda.get_device_properties(self.device)
+        threads = 32 * warps
+        many = p.max_threads_per_multi_processor // threads
+        many = min(many, p.regs_per_multiprocessor // (threads * max(64, -(-made.n_regs // 8) * 8)))
+        many = max(1, min(many, p.shared_memory_per_multiprocessor // (made.metadata.shared + 1024)))
+        return {"PER_SM": many, "maxnreg": min(255, p.regs_per_multiprocessor // (threads * many) // 8 * 8)}
 
     def _scratch(self, size, align, stream):
         return torch.empty(size, dtype=torch.int8, device=self.device)

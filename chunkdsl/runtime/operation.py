@@ -303,7 +303,7 @@ class Operation(Arguments):
             for dtype, shape in self.PARAMETERS.values()
         ]
         results = self.results(dims, None)
-        for fused in (True, False):
+        for fused in (False, True):  # a user's kernel first: the fused launch is sized like it (`Machine.fit`)
             self.run(fused, 0, dims, *tensors, *results)
         self.machine.synchronize()
 
@@ -328,9 +328,9 @@ class Operation(Arguments):
     def launch(self, kernel, tiles, args, constants, active, first=0, last=0):
         """A kernel of tiles on the main lane; `first` and `last` are communication programs."""
         stages = constants["STAGES"].get(self.machine.target, min(constants["STAGES"].values()))
-        programs = max(1, min(self.machine.sms, tiles + first + last))
+        programs = max(1, min(self.machine.sms * constants.get("PER_SM", 1), tiles + first + last))
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
-        shared = {k: v for k, v in constants.items() if k not in ("WARPS", "STAGES", "NARROW_BN")}
+        shared = {k: v for k, v in constants.items() if k not in ("WARPS", "STAGES", "NARROW_BN", "PER_SM")}
         shared |= {"INNER": self.inner} if len(self.OVER) > 1 else {}
         shared |= {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
         args = {**args, "active": active}

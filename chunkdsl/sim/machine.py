@@ -94,6 +94,10 @@ class SimMachine:
         """Queue a kernel on the main lane and return. `warps` and `stages` mean nothing here."""
         self._world.launch(self, kernel, programs, {**args, **constants})
 
+    def fit(self, kernel):
+        """There is no multiprocessor to fill."""
+        return {"PER_SM": 1}
+
     def multicast(self, memory):
         """0: there is no switch here, and nothing that runs CUDA."""
         return 0

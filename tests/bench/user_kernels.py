@@ -5,7 +5,10 @@
 
 Rank 0 of two, whose peer has sent everything: the launch takes tickets, looks at every flag, counts its chunks, and
 never waits. Both kernels are timed alone, in CUDA graphs, ours between two runs of the untouched one; the ratio is the
-median over rounds. "equal": the bits of the op against those of `exact`, with the peer's data in place.
+median over rounds. Inside a shard both go through their tiles in the same order (groups of 8 row blocks); the launch
+begins with its own shard, which is the first one of rank 0, as the untouched kernel does. "a multiprocessor": programs
+that it holds, and the registers to which ours is kept for that. "equal": the bits of the op against those of `exact`,
+with the peer's data in place.
 """
 
 from __future__ import annotations
@@ -86,7 +89,11 @@ def measure(m, machine: PresetPeer, name: str, rows: int, rounds: int) -> str:
         ratios.append((before + after) / 2 / ours)
         base.append((before + after) / 2)
     m.check()
-    return f"| {name}, M = {rows} | {statistics.median(base):.0f} us | {statistics.median(ratios):.3f} | {equal} |"
+    kernel = next(k for k in machine._made if k.fn.__name__ == "matmul_kernel")
+    fit = machine.fit(kernel)
+    fit = f"{fit['PER_SM']}, {fit.get('maxnreg', '-')} ({machine._made[kernel][0].n_regs} untouched)"
+    times = f"{statistics.median(base):.0f} us | {statistics.median(ratios):.3f}"
+    return f"| {name}, M = {rows} | {times} | {fit} | {equal} |"
 
 
 def main() -> None:
@@ -95,7 +102,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}", flush=True)
-    print(heading("op", "untouched", "untouched / fused", "equal"), flush=True)
+    print(heading("op", "untouched", "untouched / fused", "a multiprocessor", "equal"), flush=True)
     machine = PresetPeer()
     m = load("user_gemm")(machine=machine)
     for name in ("up", "down"):

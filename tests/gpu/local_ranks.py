@@ -49,7 +49,7 @@ class LocalMachine(Machine):
         library = ctypes.CDLL("libcuda.so.1")
         self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
         self._memcpy_rows = library.cuMemcpy2DAsync_v2
-        self._lanes, self._keep, self._last = {}, [], None
+        self._lanes, self._keep, self._last, self._made = {}, [], None, {}
 
     def symmetric(self, name, shape, dtype):
         local = torch.zeros(shape, dtype=dtype, device=self.device)

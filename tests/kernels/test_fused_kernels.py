@@ -23,7 +23,7 @@ SPECS["both"] = (
 BASE = gathered("matmul_2d")
 MUTANTS = {
     "no wait": ("if source != rank:\n                start", "if source == W:\n                start"),
-    "wrong rows": ("BM - 1) // BM + within % blocks", "BM - 1) // BM + within % blocks * 0"),
+    "wrong rows": ("BM - 1) // BM + begun", "BM - 1) // BM + begun * 0"),
     "wrong program": ("first * width + b * height + within", "first * width + b * height + (within + 1) % height"),
     "waits too much": ("stop = last + 1", "stop = shard * W"),
 }
