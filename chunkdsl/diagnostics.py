@@ -59,10 +59,12 @@ class Diagnostic:
 
 
 class Report:
-    """Findings of one source, in order of place, each once."""
+    """Findings of one source, in order of place, each once.
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    `watch` is called between two items, or statements of an op: what it raises ends the work."""
+
+    def __init__(self, source: Source, watch: Callable[[], object] = bool) -> None:
+        self.source, self.watch = source, watch
         self._found: dict[Diagnostic, None] = {}
 
     def add(self, diagnostic: Diagnostic) -> None:

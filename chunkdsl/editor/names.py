@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from functools import lru_cache
 
 from chunkdsl.diagnostics import Edit, Report
+from chunkdsl.editor.memory import remember
 from chunkdsl.editor.segments import Segment
 from chunkdsl.record import record
 from chunkdsl.source import Source, Span
@@ -28,7 +28,7 @@ class Use:
     declares: bool
 
 
-@lru_cache(maxsize=20_000)
+@remember
 def item_of(text: str) -> n.Item | None:
     """The node of an item's text, by its own offsets; None if it does not parse."""
     report = Report(Source("", text))
@@ -36,7 +36,7 @@ def item_of(text: str) -> n.Item | None:
     return items[0] if items and not report.failed else None
 
 
-@lru_cache(maxsize=20_000)
+@remember
 def uses_of(text: str) -> tuple[Use, ...]:
     """The names in an item, in order of place; () if it does not parse."""
     item = item_of(text)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from chunkdsl.check.syntax import ITEMS
+from chunkdsl.editor.memory import remember
 from chunkdsl.record import record
 from chunkdsl.syntax.items import cut
 from chunkdsl.syntax.mistakes import head
 
 _SKIPPED = re.compile(r'"[^"\n]*"|#[^\n]*')
+_SOLID = re.compile(r'"[^"\n]*"|#[^\n]*|[^\s#"]+|"')
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _DECLARED = re.compile(r"\w+[ \t\r\n]+(\w+)")
 _AXIS = re.compile(r"(\w+)\s*\[")
@@ -42,13 +43,13 @@ def segments(text: str) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=20_000)
+@remember
 def words(text: str) -> frozenset[str]:
     """Identifiers outside of comments and strings."""
     return frozenset(_WORD.findall(_SKIPPED.sub(" ", text)))
 
 
-@lru_cache(maxsize=20_000)
+@remember
 def declares(text: str) -> frozenset[str]:
     """The names that an item gives to the file, as far as its beginning says."""
     bare = _SKIPPED.sub(" ", text)
@@ -61,6 +62,15 @@ def declares(text: str) -> frozenset[str]:
         return frozenset()
     match = _DECLARED.match(bare)
     return frozenset([match[1]]) if match else frozenset()
+
+
+@remember
+def solid(text: str) -> str:
+    """An item without the comments and blanks behind it."""
+    end = 0
+    for match in _SOLID.finditer(text):
+        end = match.end() if match[0][0] != "#" else end
+    return text[:end]
 
 
 class Relations:
@@ -78,16 +88,34 @@ class Relations:
 
     def needed(self, wanted: Iterable[int]) -> set[int]:
         """These segments and all that they build on; version and mesh are always among them."""
-        always = [i for i, s in enumerate(self._segments) if s.text.startswith(("chunk", "mesh"))]
-        return self._closure([*wanted, *always], lambda s: words(s.text), self._declaring)
+        return self._needed([*wanted, *self._always()], set())
+
+    def needed_up_to(self, wanted: Sequence[int], most: int) -> tuple[set[int], set[int]]:
+        """The first of some segments, as many as make about `most` with all that they build on; and these together."""
+        taken: set[int] = set()
+        found = self._needed(self._always(), set())
+        for i in wanted:
+            if len(found) >= most:
+                break
+            taken.add(i)
+            found = self._needed([i], found)
+        return taken, found
+
+    def _always(self) -> list[int]:
+        return [i for i, s in enumerate(self._segments) if s.text.startswith(("chunk", "mesh"))]
+
+    def _needed(self, start: Sequence[int], found: set[int]) -> set[int]:
+        return self._closure(start, lambda s: words(s.text), self._declaring, found)
 
     def affected(self, changed: Iterable[int], names: Iterable[str]) -> set[int]:
         """These segments and all that build on them or on one of the names."""
         start = [*changed, *(i for name in names for i in self._mentioning.get(name, ()))]
-        return self._closure(start, lambda s: declares(s.text), self._mentioning)
+        return self._closure(start, lambda s: declares(s.text), self._mentioning, set())
 
-    def _closure(self, start, names_of, index) -> set[int]:
-        found, waiting = set(start), list(start)
+    def _closure(self, start, names_of, index, found: set[int]) -> set[int]:
+        """`found` and, added to it, `start` and what follows from them."""
+        waiting = [i for i in dict.fromkeys(start) if i not in found]
+        found.update(waiting)
         while waiting:
             for name in names_of(self._segments[waiting.pop()]):
                 for i in index.get(name, ()):

@@ -106,9 +106,11 @@ class OpBuilder(KernelTiles):
 
     def _reserve(self) -> None:
         """Buffers and kernels are named OP_TARGET: two ops or targets must not meet there."""
+        own = self.op.name
+        alike = [o for o in self.program.ops if o.name.startswith(own) or own.startswith(o.name)]
         for s in self.op.statements:
-            name = f"{self.op.name}_{s.target}"
-            for other in self.program.ops:
+            name = f"{own}_{s.target}"
+            for other in alike:
                 if other is not self.op and any(f"{other.name}_{t.target}" == name for t in other.statements):
                     self._refuse(f"two statements whose kernels would both be called {name}", "rename an op", s.span)
 

@@ -73,6 +73,7 @@ class _OpLowering:
 
     def _statement(self, node: nodes.Statement) -> Statement | None:
         e = self.expressions
+        self.file.report.watch()
         e.statement = node.value
         if node.policy is None:
             operand = e.lower(node.value)

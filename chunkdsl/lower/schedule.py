@@ -35,6 +35,7 @@ def schedule_op(
     op: Op, program: Program, report: Report, kernels: set[str], settled: Mapping[tuple, Settled] = NOTHING
 ) -> OpSchedule | None:
     """`kernels`: names of launches that are taken; those of this op are added."""
+    report.watch()
     try:
         reduction = find_exchange(op, program)
         if reduction is not None:

@@ -1,11 +1,12 @@
 """`chunkdsl lsp`: requests and notifications over stdio, and when findings are worked out.
 
 A failure in an answer is logged and answered with nothing: the next request is served. `checks.py` says when a text is
-checked: at once, and where that looks at what the change can reach only, whole when no other change follows.
+checked.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import wraps
 
@@ -18,8 +19,9 @@ import chunkdsl
 from chunkdsl.crash import explain_crash
 from chunkdsl.editor.lint import Lint, lint, lint_whole
 from chunkdsl.lsp import features
-from chunkdsl.lsp.checks import Checks
+from chunkdsl.lsp.checks import Checks, Watch
 from chunkdsl.lsp.documents import Document
+from chunkdsl.syntax.parse import grammar
 
 
 class Server(LanguageServer):
@@ -30,12 +32,7 @@ class Server(LanguageServer):
         super().__init__("chunkdsl", chunkdsl.__version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.documents: dict[str, Document] = {}
         self.hints = True
-        self._checks = Checks(
-            lambda document: lint(document.path, document.text, document.lint),
-            lambda document: lint_whole(document.path, document.text),
-            self._publish,
-            self._log,
-        )
+        self._checks = Checks(_first_answer, _whole_answer, self._publish, self._log)
 
     def put(self, uri: str, version: int, text: str) -> None:
         """Take a text and have it checked."""
@@ -79,6 +76,23 @@ class Server(LanguageServer):
             return self.feature(method, options)(answer)
 
         return decorate
+
+
+def _first_answer(document: Document, watch: Watch) -> Lint:
+    found = lint(document.path, document.text, document.lint, watch)
+    if document.lint is None:
+        grammar()  # what the first keystroke would wait for: the parser of mistakes, and the words of all items
+        lint(document.path, f"{document.text}\n", found, watch)
+        # What an open document keeps (trees, findings) holds no cycles. The collector would walk through all of it
+        # between two keystrokes, which takes longer than the answer.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+    return found
+
+
+def _whole_answer(document: Document, watch: Watch) -> Lint:
+    return lint_whole(document.path, document.text, watch)
 
 
 def make_server() -> Server:

@@ -6,7 +6,7 @@ A bad item yields one finding and is left out; the others survive. Names are not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import lark
@@ -105,8 +105,9 @@ def tree_of(text: str, base: int) -> lark.Tree | Failure:
     return grammar().tree(text, base) if isinstance(tree, Failure) else tree
 
 
-def parse(source: Source, report: Report) -> nodes.File:
-    """The items of a source that are well-formed, in order; one finding in `report` for each that is not."""
+def parse(source: Source, report: Report, tree_of: Callable[[str, int], lark.Tree | Failure] = tree_of) -> nodes.File:
+    """The items of a source that are well-formed, in order; one finding in `report` for each that is not.
+    `tree_of`: another one that remembers, for instance."""
     text = source.text
     lead, cuts = cut(text)
     if lead is not None:
@@ -117,6 +118,7 @@ def parse(source: Source, report: Report) -> nodes.File:
     items: list[nodes.Item] = []
     at = 0
     while at < len(cuts):
+        report.watch()
         span, at = cuts[at], at + 1
         tree = tree_of(text[span.start : span.end], span.start)
         if isinstance(tree, Failure) and tree.found == "$END" and unclosed(tree.text) is not None:

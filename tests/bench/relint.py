@@ -1,11 +1,18 @@
 """How long a keystroke in a large file takes to become findings: `python tests/bench/relint.py [ITEMS]`.
 
-Edits one op of a file of 1,000 items and prints the time of each stage, and of the document that the language server
-keeps. Asserts nothing: machines differ.
+Drives `chunkdsl lsp` over stdio as an editor does, with a file of 1,000 items of which each has names of its own, and
+with one of whose items half are ops that all use one mesh, dim, tensor and policy. Prints for each kind of keystroke
+the time to the first answer, the processor time that the server took for it, and the time to the last answer, which is
+what `chunkdsl check` finds. Asserts nothing about time: machines differ. Linux only.
 """
 
+import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
+
+REPEATS = 3
 
 
 def large(items):
@@ -22,33 +29,90 @@ def large(items):
     return "\n".join(lines) + "\n"
 
 
-def seconds(work):
-    started = time.process_time()
-    result = work()
-    return time.process_time() - started, result
+def alike(items):
+    """One with as many, where each tensor but one has an op, and all ops share a dim, a tensor and a policy."""
+    lines = ["mesh tp[8] over nvlink", "dim M = 1..16384", "dim K = 4096", "dim N = 1024", "tensor w : bf16[N @ tp, K]",
+             "policy gather { chunk = 512 along M, route = swizzle, via = copy_engine }"]
+    for i in range((items - 6) // 2):
+        lines += [
+            f"tensor x{i} : bf16[M @ tp, K]",
+            f"op layer{i}(x{i}, w) -> y {{\n    y = gelu(all_gather(x{i}) @ w.T)  with gather\n}}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def keystrokes(items):
+    """(kind, text, part of it, what it becomes)"""
+    own, shared, middle = large(items), alike(items), (items - 3) // 10
+    yield from ((kind, own, old, new) for kind, old, new in (
+        ("op: a bracket too many", f"op layer{middle}(", f"op layer{middle}(("),
+        ("op: a misspelt function", f"gelu(all_gather(x{middle})", f"gelu(al_gather(x{middle})"),
+        ("tensor of one op: renamed", f"tensor w{middle} ", f"tensor ww{middle} "),
+        ("dim of one op: a digit", f"dim N{middle} = 1", f"dim N{middle} = 11"),
+        ("comment at a tensor", f"# activations {middle}", f"# activations, {middle}"),
+        ("comment at the head", "mesh tp", "# a\nmesh tp"),
+        ("comment behind the mesh", "over nvlink", "over nvlink # a"),
+        ("mesh: size", "tp[8]", "tp[4]"),
+        ("mesh: name", "mesh tp[", "mesh t["),
+        ("mesh: keyword", "mesh tp", "msh tp"),
+        ("dim of all tensors: a digit", "dim K = 4096", "dim K = 409"),
+        ("dim of all tensors: name", "dim K =", "dim KK ="),
+    ))  # fmt: skip
+    yield from ((f"{kind}, 497 ops" if items == 1000 else kind, shared, old, new) for kind, old, new in (
+        ("op: a misspelt function", "layer9(x9, w) -> y {\n    y = gelu(", "layer9(x9, w) -> y {\n    y = glu("),
+        ("mesh: size", "tp[8]", "tp[4]"),
+        ("tensor of all ops: dtype", "tensor w : bf16", "tensor w : f16"),
+        ("tensor of all ops: name", "tensor w :", "tensor ww :"),
+        ("policy of all ops: a value", "chunk = 512", "chunk = 51"),
+        ("policy of all ops: a key", "{ chunk =", "{ chnk ="),
+    ))  # fmt: skip
+
+
+def measure(editor, name, text, changed):
+    """Seconds to the first answer, of the processor for it, to the last; findings of the first, of the last."""
+    editor.open(name, text)
+    editor.answers(name, 1)
+    spent, began = processor_time(editor), time.perf_counter()
+    editor.change(name, changed)
+    found = editor.answers(name, 1)
+    spent = processor_time(editor) - spent
+    found += editor.answers(name, 1)
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": editor.uri(name)}})
+    return found[0][0] - began, spent, found[1][0] - began, found[0][1], found[1][1]
+
+
+def processor_time(editor):
+    """Seconds that all threads of the server have run."""
+    threads = Path(f"/proc/{editor.process.pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def main(items):
-    from chunkdsl.editor.lint import lint, lint_whole
+    sys.path.insert(0, str(Path(__file__).parent.parent / "lsp"))
+    from editor_client import Editor
 
-    text = large(items)
-    spent, before = seconds(lambda: lint_whole("x.chunk", text))
-    print(f"{items} items, {len(text.splitlines())} lines; checked whole: {spent * 1000:.0f} ms of processor time")
-    last = (items - 3) // 5 - 1
-    edits = {
-        "a digit of a dim": (f"dim N{last // 2} = 1", f"dim N{last // 2} = 11"),
-        "a bracket too many": (f"op layer{last // 2}(", f"op layer{last // 2}(("),
-        "a misspelt function": (f"(x{last // 2}) @", f"(xx{last // 2}) @"),
-        "a renamed tensor": (f"tensor w{last} ", f"tensor ww{last} "),
-        "a comment": (f"# activations {last // 3}", f"# activations, {last // 3}"),
-    }
-    for name, (old, new) in edits.items():
-        changed = text.replace(old, new, 1)
-        assert changed != text
-        spent, after = seconds(lambda changed=changed: lint("x.chunk", changed, before))
-        shown, report = seconds(after.report)
-        codes = ", ".join(d.code for d in report.diagnostics) or "nothing"
-        print(f"{name}: {(spent + shown) * 1000:.0f} ms, {'whole' if after.whole else 'a part'}, finds {codes}")
+    from chunkdsl.pipeline import check_source
+    from chunkdsl.source import Source
+
+    for text in (large(items), alike(items)):
+        began = time.perf_counter()
+        check_source(Source("x.chunk", text))
+        print(f"check of {items} items, {text.count('op ')} ops: {(time.perf_counter() - began) * 1000:.0f} ms")
+    print("| keystroke | first answer (largest) | of the processor (largest) | last answer (largest) | findings |")
+    print("| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        editor = Editor(folder)
+        for kind, text, old, new in keystrokes(items):
+            assert text.count(old), old
+            changed = text.replace(old, new, 1)
+            runs = [measure(editor, "x.chunk", text, changed) for _ in range(REPEATS)]
+            times = [sorted(run[i] * 1000 for run in runs) for i in range(3)]
+            first, spent, last = (f"{statistics.median(t):.0f} ms ({t[-1]:.0f})" for t in times)
+            (_, _, _, begun, ended), *_ = runs
+            assert ended == len(check_source(Source("x.chunk", changed)).report.diagnostics)
+            shown = f"{begun}" if begun == ended else f"{begun}, then {ended}"
+            print(f"| {kind} | {first} | {spent} | {last} | {shown} |", flush=True)
+        editor.close()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -90,6 +91,17 @@ class Editor:
                 if params["uri"] == self.uri(name) and params.get("version") == self.versions[name]:
                     return params["diagnostics"]
             self._keep(self._messages.get(timeout=PATIENCE))
+
+    def answers(self, name, count):
+        """(time, number of findings) of the next answers about the version that is open now, in order."""
+        found = []
+        while len(found) < count:
+            message = self._messages.get(timeout=PATIENCE)
+            self._keep(message)
+            params = message.get("params", {})
+            if params.get("uri") == self.uri(name) and params.get("version") == self.versions[name]:
+                found.append((time.perf_counter(), len(params["diagnostics"])))
+        return found
 
     def position(self, name, part, after=0):
         """The place `after` characters into the first occurrence of a part of the text, in UTF-16 units."""

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from chunkdsl.lsp.checks import Checks
 
 PATIENCE = 60  # seconds
-PART, ALL = SimpleNamespace(whole=False), SimpleNamespace(whole=True)
+PART, ALL = SimpleNamespace(whole=False, complete=True), SimpleNamespace(whole=True, complete=True)
 
 
 class NeverStops(Checks):
     def stop(self, key):
-        self._tasks.pop(key, None)
+        self._running.pop(key, None)
 
 
 def keystrokes(make, versions, partly=(), closed=()):
@@ -24,13 +24,13 @@ def keystrokes(make, versions, partly=(), closed=()):
         begun, told, failed = [], [], []
         running, gate, told_last = threading.Event(), threading.Event(), asyncio.Event()
 
-        def quick(version):
+        def quick(version, watch):
             begun.append(version)
             running.set()
             assert gate.wait(PATIENCE)
             return PART if version in partly else ALL
 
-        def whole(version):
+        def whole(version, watch):
             begun.append((*version, "whole"))
             return ALL
 
@@ -90,7 +90,7 @@ def test_the_rest_of_a_text_is_checked_after_its_part():
 def test_a_failure_is_told_and_the_next_version_is_checked():
     async def run():
         told, failed = asyncio.Queue(), asyncio.Queue()
-        checks = Checks(lambda version: 1 // version and ALL, None, lambda *found: told.put_nowait(found),
+        checks = Checks(lambda version, watch: 1 // version and ALL, None, lambda *found: told.put_nowait(found),
                         failed.put_nowait)
         checks.start("a", 0)
         assert isinstance(await failed.get(), ZeroDivisionError)
@@ -98,3 +98,54 @@ def test_a_failure_is_told_and_the_next_version_is_checked():
         assert await told.get() == (1, ALL)
 
     asyncio.run(run())
+
+
+def stepping(closed):
+    """A check of 1,000 items that a second version interrupts: how far it got. `closed`: the interruption is the end of
+    the document instead."""
+
+    async def run():
+        steps, running, told = [], threading.Event(), asyncio.Queue()
+
+        def quick(version, watch):
+            for step in range(1000 if version == 0 else 1):
+                steps.append(step)
+                watch()
+                if step == 3:
+                    running.set()
+                    assert interrupted.wait(PATIENCE)
+            return ALL
+
+        interrupted = threading.Event()
+        checks = Checks(quick, None, lambda *found: told.put_nowait(found), told.put_nowait)
+        checks.start("a", 0)
+        await asyncio.to_thread(running.wait, PATIENCE)
+        if closed:
+            checks.stop("a")
+        checks.start("b" if closed else "a", 1)
+        interrupted.set()
+        assert await told.get() == (1, ALL)
+        return steps
+
+    return asyncio.run(run())
+
+
+def test_a_check_that_has_begun_gives_way():
+    assert stepping(closed=False) == stepping(closed=True) == [0, 1, 2, 3, 4, 0]
+
+
+def test_what_is_not_up_to_date_is_checked_at_once_and_near_names_later():
+    async def run(first):
+        told = asyncio.Queue()
+        checks = Checks(lambda version, watch: first, lambda version, watch: ALL, lambda *found: told.put_nowait(found),
+                        told.put_nowait, idle=PATIENCE)
+        checks.start("a", 0)
+        assert await told.get() == (0, first)
+        if not first.complete:
+            assert await told.get() == (0, ALL)
+        await asyncio.sleep(0.01)
+        assert told.empty()
+        checks.stop("a")
+
+    asyncio.run(run(SimpleNamespace(whole=False, complete=False)))
+    asyncio.run(run(PART))
