@@ -84,6 +84,8 @@ class RecordingMachine:
     """Rank `rank` of `world` on a device that does not exist. `uses` holds each distinct variant once, in order of
     first launch; `log` every launch and copy as (kind, what, lane), for tests of the wrapper's own order."""
 
+    failure = ""
+
     def __init__(self, rank: int = 0, world: int = 2, target: str = "sm_90") -> None:
         self.group = None
         self.rank = rank
@@ -180,6 +182,12 @@ class RecordingMachine:
 
     def vote(self, value):
         return [value] * self.world
+
+    def peek(self, memory):
+        return [0] * self.world
+
+    def roll_call(self):
+        return []
 
     def barrier(self):
         pass

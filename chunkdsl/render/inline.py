@@ -18,6 +18,7 @@ FILES = (
     "arguments.py",
     "sums.py",
     "layer.py",
+    "failures.py",
     "operation.py",
     "exchange.py",
     "cuda.py",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+import weakref
+
 import torch
 
-from chunkdsl.runtime.machine import Machine
+from chunkdsl.runtime.live import Live
+from chunkdsl.runtime.machine import Machine, want_success
 from chunkdsl.runtime.ranks import Ranks
 
 
@@ -15,7 +20,8 @@ class Instance:
     AXES, RANKS = (), Ranks
 
     def __init__(self, group=None, *, mesh=None, device=None, timeout=None, check_calls=False, machine=None, **bounds):
-        if machine is None:
+        ours = machine is None
+        if ours:
             if device is None:
                 device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
             machine = Machine(self.RANKS.group_of(self.NAME, self.AXES, group, mesh), device)
@@ -29,6 +35,8 @@ class Instance:
                 raise ValueError(f"{self.NAME}: the bound {name} = {value} is outside the declared {low}..{high}")
         timeout = machine.timeout() if timeout is None else timeout
         self.ranks = ranks = self.RANKS(self.NAME, self.AXES, machine, mesh)
+        self.pid = os.getpid()
+        self._ending = weakref.finalize(self, end_unclosed, self.NAME, ranks.machines if ours else [], self.pid)
         self.machine, self.limit, self.check_calls = machine, int(timeout * 1e9), check_calls
         self.bounds = {name: high for name, (_, high, _) in self.RANGES.items()} | bounds | ranks.first
         if ranks.shape not in self.PROVEN:
@@ -47,10 +55,15 @@ class Instance:
         self.tma = machine.target in ("sm_90", "sm_100", "sim")
         for name, operation in self.OPS.items():
             setattr(self, name, operation(self))
-        for name in self.OPS:
-            if getattr(self, name).why_not is None:
-                getattr(self, name).warm_up()
-        machine.barrier()
+        error = None
+        try:
+            for name in self.OPS:
+                if getattr(self, name).why_not is None:
+                    getattr(self, name).warm_up()
+            machine.synchronize()
+        except Exception as why:
+            error = why
+        want_success(machine, f"{self.NAME}: compiling and loading", error)
 
     @classmethod
     def symmetric_bytes(cls, bounds=None, world=1):
@@ -62,22 +75,43 @@ class Instance:
         return sum(o.symmetric_bytes(dims, cls.RANKS.count(cls.AXES, world, o.OVER)) for o in operations)
 
     def check(self):
-        """RuntimeError if any op of this instance has died. After graph replays call this."""
+        """RuntimeError if any op of this instance has died, or it is closed. After graph replays call this."""
+        self._usable()
         self.machine.synchronize()
         for name in self.OPS:
             getattr(self, name).check(look=True)
 
     def close(self):
-        """Collective: wait for all ranks, then give the memory back. Raises as `check` does. Once is enough."""
+        """Collective: wait for all ranks, then give the memory back. Raises as `check` does, without waiting for ranks
+        that may be gone; the memory is given back in any case. Once is enough."""
         if self.machine is None:
             return
+        self._usable()
+        machine = self.machine
         try:
             self.check()
+            machine.barrier()
         finally:
+            self.machine = None
+            self._ending.detach()
             for name in self.OPS:
-                operation = getattr(self, name)
-                operation.forget(f"{self.NAME} is closed")
-        self.machine.barrier()
-        for machine in self.ranks.machines:
-            machine.release()
-        self.machine = None
+                getattr(self, name).forget(f"{self.NAME} is closed")
+            for each in self.ranks.machines:
+                each.release()
+
+    def _usable(self):
+        if self.pid != os.getpid():
+            raise RuntimeError(f"{self.NAME}: {Live.FORKED}")
+        if self.machine is None:
+            raise RuntimeError(f"{self.NAME} is closed")
+
+
+def end_unclosed(name, machines, maker):
+    """An instance was collected, or the interpreter ends, without `close`: what its `machines` hold (none where they
+    are the caller's) goes once the device is idle. Peers are not waited for. During a capture nothing may be freed."""
+    if not machines or os.getpid() != maker or machines[0].capturing():
+        return
+    warnings.warn(f"an instance of {name} was not closed", ResourceWarning, stacklevel=2)
+    machines[0].synchronize()
+    for machine in machines:
+        machine.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import weakref
 from typing import ClassVar
 
@@ -12,9 +13,12 @@ class Live:
 
     COUNT: ClassVar = itertools.count(1)
     OPERATIONS: ClassVar = weakref.WeakValueDictionary()
+    KEPT: ClassVar = []
+    FORKED = "this process was forked from the one that made the instance: make one here, or start processes by spawn"
 
     @classmethod
     def add(cls, operation):
+        cls.watch_forks()
         number = next(cls.COUNT)
         cls.OPERATIONS[number] = operation
         return number
@@ -26,3 +30,18 @@ class Live:
         if operation is None:
             raise RuntimeError("the instance that this graph was made with is gone; keep it as long as the graph")
         return operation
+
+    @classmethod
+    def watch_forks(cls):
+        """In a forked child neither CUDA nor the process group's threads are there: every op says so when called."""
+        if vars(cls).get("WATCHED") or not hasattr(os, "register_at_fork"):
+            return
+        cls.WATCHED = True
+        os.register_at_fork(after_in_child=cls.orphan)
+
+    @classmethod
+    def orphan(cls):
+        """Kept alive as well: what frees the parent's memory and connections has no place in the child."""
+        cls.KEPT = list(cls.OPERATIONS.values())
+        for operation in cls.KEPT:
+            operation.closed_because = cls.FORKED

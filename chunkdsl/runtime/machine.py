@@ -7,7 +7,10 @@ compiler pass objects with the same methods. Copied into every generated module,
 from __future__ import annotations
 
 import ctypes
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -23,8 +26,23 @@ class Symmetric:
     table: torch.Tensor  # int64 [world]
 
 
+def want_success(machine, what, error):
+    """Collective: `error` (an exception or None) is raised again on its rank; RuntimeError names it on the others."""
+    said = machine.vote(None if error is None else f"{type(error).__name__}: {error}")
+    if error is not None:
+        raise error
+    failed = {rank: why for rank, why in enumerate(said) if why is not None}
+    if failed:
+        raise RuntimeError(f"{what} failed on ranks {list(failed)}: {failed}")
+
+
 class Machine:
-    """One rank's device. `lane` is "main" (the caller's current stream) or the name of a copy lane."""
+    """One rank's device. `lane` is "main" (the caller's current stream) or the name of a copy lane. `failure` says why
+    the process group is of no more use."""
+
+    ROLL_CALLS: ClassVar = {}
+    PATIENCE = 5.0  # seconds of a roll call
+    failure = ""
 
     def __init__(self, group, device):
         self.group = dist.group.WORLD if group is None else group
@@ -46,11 +64,13 @@ class Machine:
                 self.target = properties.gcnArchName.split(":")[0]
                 library = ctypes.CDLL("libamdhip64.so")
                 self._memcpy, self._new_stream = library.hipMemcpyAsync, library.hipStreamCreateWithFlags
+                self._end_stream = library.hipStreamDestroy
                 self._memcpy_rows = library.hipMemcpy2DAsync
             else:
                 self.target = f"sm_{properties.major}{properties.minor}"
                 library = ctypes.CDLL("libcuda.so.1")
                 self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
+                self._end_stream = library.cuStreamDestroy_v2
                 self._memcpy_rows = library.cuMemcpy2DAsync_v2
 
     def among(self, ranks, group):
@@ -60,10 +80,16 @@ class Machine:
     # ---- memory, at construction (only `empty` is called per call)
 
     def symmetric(self, name, shape, dtype):
-        """Zeroed memory of `shape` on every rank of the group, mapped into each. Collective."""
+        """Zeroed memory of `shape` on every rank of the group, mapped into each. Collective: RuntimeError on every rank
+        if some rank has no room."""
         import torch.distributed._symmetric_memory as symm
 
-        tensor = symm.empty(*shape, dtype=dtype, device=self.device)
+        tensor, error = None, None
+        try:
+            tensor = symm.empty(*shape, dtype=dtype, device=self.device)
+        except RuntimeError as why:
+            error = why
+        want_success(self, f"symmetric memory for {name}", error)
         handle = symm.rendezvous(tensor, self.group.group_name)
         remote = getattr(handle, "get_remote_tensor", None) or handle.get_buffer
         views = [remote(r, tuple(shape), dtype) for r in range(self.world)]
@@ -71,6 +97,11 @@ class Machine:
         tensor.zero_()
         addresses = tuple(tensor.data_ptr() if r == self.rank else v.data_ptr() for r, v in enumerate(views))
         return Symmetric(tensor, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
+
+    def peek(self, memory):
+        """The first word of every rank's part of symmetric memory, as it is at the moment: for messages."""
+        views = next(views for tensor, _, views in self._keep if tensor is memory.local)
+        return [int(view.view(-1)[0]) for view in views]
 
     def zeros(self, name, shape, dtype):
         """Zeroed device memory of this rank alone."""
@@ -187,8 +218,10 @@ class Machine:
             torch.cuda.nvtx.range_pop()
 
     def release(self):
-        """Forget all symmetric memory, lanes and the process group."""
+        """Forget all symmetric memory, lanes and the process group. The device is idle."""
         self._keep.clear()
+        for stream in self._lanes.values():
+            self._end_stream(ctypes.c_void_p(stream.cuda_stream))
         self._lanes.clear()
         self.group = None
 
@@ -223,8 +256,37 @@ class Machine:
     def vote(self, value):
         """Every rank's value, in rank order. Collective."""
         values = [None] * self.world
-        dist.all_gather_object(values, value, group=self.group)
+        with self._collective("a meeting of all ranks"):
+            dist.all_gather_object(values, value, group=self.group)
         return values
+
+    @contextmanager
+    def _collective(self, what):
+        """A collective of the process group. Its error becomes one that names this rank and who does not answer."""
+        try:
+            yield
+        except RuntimeError as error:
+            absent = self.roll_call()
+            said = f"ranks {absent} do not answer" if absent else "none answers" if absent is None else "all answer"
+            self.failure = f"{what} failed and {said}: {str(error).splitlines()[0]}"
+            raise RuntimeError(f"rank {self.rank}: {self.failure}") from error
+
+    def roll_call(self):
+        """Ranks that have not come to this roll call within PATIENCE, each by itself through the store of the process
+        group; None where there is no store (any more). Ranks come when a collective or wait of theirs fails."""
+        try:
+            name = self.group.group_name
+            number = self.ROLL_CALLS[name] = self.ROLL_CALLS.get(name, 0) + 1
+            store, key = dist.distributed_c10d._get_default_store(), f"chunkdsl/{name}/{number}/"
+            store.set(f"{key}{self.rank}", "here")
+            end = time.monotonic() + self.PATIENCE
+            while True:
+                absent = [rank for rank in range(self.world) if not store.check([f"{key}{rank}"])]
+                if not absent or time.monotonic() > end:
+                    return absent
+                time.sleep(0.02)
+        except (AttributeError, RuntimeError, ValueError):  # closed, or a store that ended with its rank
+            return None
 
     def barrier(self):
         """Every rank has come here and its device is idle. Collective."""
@@ -235,10 +297,11 @@ class Machine:
         """[world, *tensor.shape]: every rank's tensor, bits unchanged. Collective; equal shapes on every rank."""
         tensor = tensor.contiguous()
         out = torch.empty((self.world, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        if dist.get_backend(self.group) == "nccl":
-            dist.all_gather_into_tensor(out, tensor, group=self.group)
-        else:
-            dist.all_gather(list(out.unbind()), tensor, group=self.group)
+        with self._collective("a gather"):
+            if dist.get_backend(self.group) == "nccl":
+                dist.all_gather_into_tensor(out, tensor, group=self.group)
+            else:
+                dist.all_gather(list(out.unbind()), tensor, group=self.group)
         return out
 
     def all_to_all(self, tensor):
@@ -247,19 +310,22 @@ class Machine:
         if dist.get_backend(self.group) != "nccl":
             return self.gather(tensor)[:, self.rank]
         out = torch.empty_like(tensor)
-        dist.all_to_all_single(out, tensor, group=self.group)
+        with self._collective("an all-to-all"):
+            dist.all_to_all_single(out, tensor, group=self.group)
         return out
 
     def total_shard(self, tensor, rows):
         """This rank's `rows` rows of the sum over ranks of [world * rows, n]. Collective."""
         if dist.get_backend(self.group) == "nccl":
             out = torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-            dist.reduce_scatter_tensor(out, tensor.contiguous(), group=self.group)
+            with self._collective("a reduction"):
+                dist.reduce_scatter_tensor(out, tensor.contiguous(), group=self.group)
             return out
         return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
 
     def total(self, tensor):
         """The sum over ranks, in whatever order the library adds. Collective."""
         out = tensor.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(out, group=self.group)
+        with self._collective("a reduction"):
+            dist.all_reduce(out, group=self.group)
         return out

@@ -7,6 +7,8 @@ memory, no flags and no process group.
 from __future__ import annotations
 
 import math
+import weakref
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -33,18 +35,40 @@ def mesh_shape(name, axes, mesh):
     return tuple(mesh.mesh.shape)
 
 
-def mesh_group(name, mesh):
-    """The process group of all ranks of a DeviceMesh, row by row. Collective among them."""
+def mesh_group(name, mesh, group=None):
+    """The process group of all ranks of a DeviceMesh, row by row: `group`, or one that is made once for a mesh.
+    Collective among them. ValueError where it cannot be made: torch names it by how many groups a rank is in."""
     ranks = mesh.mesh.flatten().tolist()
     if ranks != sorted(ranks):
         raise ValueError(f"{name}: the ranks of the mesh do not ascend row by row ({ranks}), as those of a group do")
+    if group is not None:
+        if dist.get_process_group_ranks(group) != ranks:
+            raise ValueError(f"{name}: the ranks of the group are not those of the mesh, {ranks}")
+        return group
     if ranks == list(range(dist.get_world_size())):
         return dist.group.WORLD
-    return dist.new_group(ranks, use_local_synchronization=True)
+    world = dist.distributed_c10d._world
+    held = MeshRanks.GROUPS.get(mesh)
+    if held is None or held not in world.pg_map:  # none yet, or torch.distributed was set up anew
+        counts = [len(world.pg_names)]
+        for dim in (1, 0):
+            every = [None] * mesh.size(dim)
+            dist.all_gather_object(every, counts, group=mesh.get_group(dim))
+            counts = [n for one in every for n in one]
+        if len(set(counts)) > 1:
+            raise ValueError(
+                f"{name}: the ranks of the mesh are in {counts} process groups, and torch makes a group of some ranks "
+                f"only where they are in equally many: make it with torch.distributed.new_group({ranks}) on all "
+                "processes, and pass group= beside mesh="
+            )
+        held = MeshRanks.GROUPS[mesh] = dist.new_group(ranks, use_local_synchronization=True)
+    return held
 
 
 class MeshRanks(Ranks):
     """The ranks of a mesh of two axes; `shape` is (outer, inner)."""
+
+    GROUPS: ClassVar = weakref.WeakKeyDictionary()
 
     def __init__(self, name, axes, machine, mesh):
         self.shape = shape = mesh_shape(name, axes, mesh)
@@ -66,10 +90,8 @@ class MeshRanks(Ranks):
     @staticmethod
     def group_of(name, axes, group, mesh):
         """The process group of all ranks of the mesh."""
-        if group is not None:
-            raise ValueError(f"{name} runs on a mesh of two axes: pass mesh= and no group, which has no axes")
         mesh_shape(name, axes, mesh)
-        return mesh_group(name, mesh)
+        return mesh_group(name, mesh, group)
 
     @staticmethod
     def said(shape):

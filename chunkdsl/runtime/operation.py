@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-import zlib
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from chunkdsl.runtime.arguments import Arguments, cdiv, shard_rows
-from chunkdsl.runtime.device import agree_call, close_call, open_call, stage_shard
+from chunkdsl.runtime.arguments import cdiv, shard_rows
+from chunkdsl.runtime.device import close_call, open_call, stage_shard
+from chunkdsl.runtime.failures import Failures
 from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
 
@@ -68,7 +68,7 @@ def pitch_of(tensor):
     return tensor.shape[-1] * tensor.element_size() // 16
 
 
-class Operation(Arguments):
+class Operation(Failures):
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
@@ -76,7 +76,6 @@ class Operation(Arguments):
     FORWARD, BACKWARD = "", ()
     SLOTS, CLOSING, PAD, GATE, FALLBACK = 1, False, 1, ("", 0), "nccl"
     HOST_WORD, LANES, OVER, TABLES = False, (), (), {}
-    closed_because = ""
 
     def __init__(self, module):
         self.module, self.machine = module, module.ranks.machine_of(self.OVER)
@@ -95,7 +94,7 @@ class Operation(Arguments):
             self.nothing = m.zeros(f"{name}_nothing", (256, 256), torch.float32)
             if module.check_calls:
                 self.shapes = m.symmetric(f"{name}_shapes", (2 * self.world,), torch.int32)
-                self.agreed = m.symmetric(f"{name}_agreed", (self.world,), torch.int32)
+                self.agreed_words = m.symmetric(f"{name}_agreed", (self.world,), torch.int32)
             for lane in self.LANES:
                 m.open_lane(lane)
             for label, kind, shape, dtype in self.memory(module.bounds, self.world):
@@ -138,14 +137,17 @@ class Operation(Arguments):
     def call(self, tensors, given, out):
         """What the operator does: `tensors` and sizes as the caller gave them, `out` None or a tensor a result."""
         self.check()
-        tensors, dims = self.bind(tensors, given)
-        self.agree(dims)
+        tensors, dims = self.agreed(tensors, given)
         reason = self.unfused(dims)
         if reason is not None:
             return self._unfused(reason, tensors, dims, out)
-        self.machine.begin_call(self.NAME)
         results = self.results(dims, out)
-        self.run(True, 1, dims, *tensors, *results)
+        self.machine.begin_call(self.NAME)
+        try:
+            self.run(True, 1, dims, *tensors, *results)
+        except (Exception, KeyboardInterrupt) as error:
+            self.abandon(error)
+            raise
         self.machine.end_call()
         return self.first(results)
 
@@ -173,9 +175,9 @@ class Operation(Arguments):
 
     def plain_call(self, tensors, given):
         """The results of the fallback, all of them, as a sequence."""
-        if self.closed_because:
-            raise RuntimeError(f"{self.NAME}: {self.closed_because}")
-        tensors, dims = self.bind(tensors, given, strict=False)
+        if self.closed_because or self.machine.failure:
+            self.check()
+        tensors, dims = self.agreed(tensors, given, strict=False)
         return self.plain(dims, *tensors)
 
     def unfused(self, dims):
@@ -263,18 +265,11 @@ class Operation(Arguments):
             made.append(given[i] if given else self.machine.empty(want, dtype))
         return made
 
-    def agree(self, dims):
-        """With check_calls: every rank calls with the same sizes, or RuntimeError names those that do not, before
-        anything is launched. A meeting of the hosts; in a captured graph the kernel `agree_call` does it."""
-        if self.module.check_calls and not self.machine.capturing():
-            votes = self.machine.vote((self.NAME, tuple(sorted(dims.items()))))
-            odd = [r for r, v in enumerate(votes) if v != votes[0]]
-            if odd:
-                raise RuntimeError(f"{self.NAME}: ranks {odd} call with other sizes than rank 0: {votes}")
-
     def buffer(self, name, shape, **given):
         """A view of the gathered buffer where this rank's shard of parameter `name` belongs: produced there, it is not
         copied. Local shape `shape`; sizes as in the call. ValueError for a parameter that is not gathered."""
+        if self.closed_because:
+            raise RuntimeError(f"{self.NAME}: {self.closed_because}")
         if self.why_not is not None:
             return self.machine.empty(shape, self.PARAMETERS[name][0])
         if name not in self.GATHERED or self.SLOTS != 1:
@@ -340,14 +335,7 @@ class Operation(Arguments):
         args = dict(state=self.state.local, word=self.word, active=active)
         self.machine.launch(open_call, 1, args, dict(HOST_WORD=self.HOST_WORD), 1, 1)
         if self.module.check_calls:
-            args = dict(
-                shapes=self.shapes.local, shapes_peers=self.shapes.table, agreed=self.agreed.local,
-                agreed_peers=self.agreed.table, state=self.state.local, state_peers=self.state.table,
-                record=self.record, rank=self.rank, shape=zlib.crc32(repr(sorted(dims.items())).encode()) >> 1,
-                site=len(self.SITES) - 1, limit=self.module.limit, active=active,
-            )  # fmt: skip
-            shared = dict(W=self.world, NVIDIA=not self.machine.target.startswith("gfx"))
-            self.machine.launch(agree_call, 1, args, shared, 1, 1)
+            self.agree_in_kernel(active, dims)
 
     def stage(self, source, buffer, ready, height, columns, stride, cap, entry, copy, site, active, slots):
         """Copy this rank's shard into its place of a gathered buffer and tell the readers (not in `exact`)."""
@@ -373,27 +361,3 @@ class Operation(Arguments):
         )  # fmt: skip
         shared = dict(W=self.world, NVIDIA=not self.machine.target.startswith("gfx"))
         self.machine.launch(close_call, 1, args, shared, 1, 1)
-
-    def forget(self, reason):
-        """Drop all memory; later calls say `reason`."""
-        for name, value in list(vars(self).items()):
-            if isinstance(value, torch.Tensor) or hasattr(value, "addresses"):
-                setattr(self, name, None)
-        self.closed_because = reason
-
-    def check(self, look=False):
-        """RuntimeError if a wait has run out on this rank or a peer; says where. `look` also reads the word that peers
-        set in device memory, for ranks that have not waited since (the device must be idle)."""
-        if self.closed_because:
-            raise RuntimeError(f"{self.NAME}: {self.closed_because}")
-        if self.why_not is not None:
-            return
-        kind, site, item, epoch = self.record[:4].tolist()
-        if kind == 0 and look and int(self.state.local[1]) != 0:
-            kind = 2
-        if kind != 0:
-            where = "a peer of this rank timed out" if kind == 2 else f"{self.SITES[site]}, word {item}, call {epoch}"
-            if kind == 3:
-                odd = [r for r in range(self.world) if item >> (r % 31) & 1]
-                where = f"ranks {odd} call with other sizes than this rank (call {epoch})"
-            raise RuntimeError(f"{self.NAME} is dead on rank {self.rank}: {where}. Build a new instance.")

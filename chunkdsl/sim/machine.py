@@ -6,6 +6,7 @@ Host code sees what ordinary code would see: results are there after `synchroniz
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 class SimMachine:
     """See `Machine`. Beyond it: `adopt` names memory that is not an argument of a launch, `next_call` marks calls
     in the log. Methods work inside `World.run` only, on the rank's own host function."""
+
+    failure = ""
 
     def __init__(self, world: World, rank: int, members: tuple[int, ...] = ()) -> None:
         """Rank `rank` of the simulated world, on its own or among `members` (ranks of the world, ascending)."""
@@ -70,6 +73,10 @@ class SimMachine:
         # A rank that goes on must find the memory of all others known.
         self._meet(f"symmetric {name}", None)
         return Symmetric(local, addresses, table)
+
+    def peek(self, memory):
+        """The first word of every member's part of symmetric memory, read as a debugger would."""
+        return [ctypes.c_int32.from_address(address).value for address in memory.addresses]
 
     def zeros(self, name, shape, dtype):
         """Zeroed memory of this rank alone."""
@@ -155,6 +162,10 @@ class SimMachine:
     def vote(self, value):
         """Every rank's value, in rank order."""
         return self._meet("vote", value)
+
+    def roll_call(self):
+        """Hosts that are not here have returned; a deadlock lists them, so nobody is named."""
+        return []
 
     def barrier(self):
         """Every rank has come here and its lanes are empty."""

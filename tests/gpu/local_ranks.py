@@ -48,8 +48,8 @@ class LocalMachine(Machine):
         self.sms, self.target = sms, f"sm_{properties.major}{properties.minor}"
         library = ctypes.CDLL("libcuda.so.1")
         self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
-        self._memcpy_rows = library.cuMemcpy2DAsync_v2
-        self._lanes, self._keep, self._last, self._made = {}, [], None, {}
+        self._memcpy_rows, self._end_stream = library.cuMemcpy2DAsync_v2, library.cuStreamDestroy_v2
+        self._lanes, self._keep, self._last, self._made, self.group = {}, [], None, {}, None
 
     def symmetric(self, name, shape, dtype):
         local = torch.zeros(shape, dtype=dtype, device=self.device)
@@ -57,6 +57,14 @@ class LocalMachine(Machine):
         self._keep.append(local)
         addresses = tuple(self.board.meet(self.rank, local.data_ptr()))
         return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
+
+    def peek(self, memory):
+        """This rank's word alone: the others are threads that read their own."""
+        return [int(memory.local.view(-1)[0])] * self.world
+
+    def roll_call(self):
+        """Nobody is named: the ranks are threads of one process."""
+        return []
 
     def multicast(self, memory):
         """Ranks of one GPU have none."""
