@@ -1,5 +1,8 @@
 """The interpreter gives the right numbers, is gone afterwards, and leaves kernels fit for compilation."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import triton
@@ -190,3 +193,15 @@ def test_missing_arguments_and_other_objects_are_refused(kernels):
             interpreter.run(kernels.convert, (1,), x=torch.ones(16), BLOCK=16)
         with pytest.raises(TypeError, match=r"not a @triton\.jit function"):
             interpreter.run(noise, (1,))
+
+
+def test_the_compiler_that_is_first_used_inside_a_block_has_its_own_min():
+    """Triton's code generator keeps what `min` means from when it is imported."""
+    text = (
+        "import triton.language as tl\n"
+        "from chunkdsl.interp import interpreting\n"
+        "with interpreting():\n"
+        "    from triton.compiler.code_generator import CodeGenerator\n"
+        "assert CodeGenerator.builtin_namespace['min'] is tl.minimum\n"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True)
