@@ -202,6 +202,6 @@ def test_the_compiler_that_is_first_used_inside_a_block_has_its_own_min():
         "from chunkdsl.interp import interpreting\n"
         "with interpreting():\n"
         "    from triton.compiler.code_generator import CodeGenerator\n"
-        "assert CodeGenerator.builtin_namespace['min'] is tl.minimum\n"
+        "assert CodeGenerator.builtin_namespace['min'] is tl.core.builtin_min\n"
     )
     subprocess.run([sys.executable, "-c", text], check=True)
