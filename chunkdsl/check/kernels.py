@@ -8,7 +8,7 @@ from chunkdsl.source import Span
 
 
 @rule("CD235", "kernel-not-readable")
-def kernel_not_readable(path: str, line: int | None, reason: str, span: Span, mend: str) -> Finding:
+def kernel_not_readable(path: str, line: int | None, reason: str, span: Span | None, mend: str) -> Finding:
     """A `kernel` item names a Python file, by its path from the spec, and a `@triton.jit` function in it.
 
     Of the file only the function, the helpers that it calls and the constants that these name are used. They may
@@ -168,7 +168,9 @@ def kernel_size_sharded(size: str, why: str, span: Span, labels: tuple[Label, ..
 
 
 @rule("CD650", "kernel-cannot-be-fused")
-def kernel_cannot_be_fused(path: str, line: int | None, reason: str, code: str, span: Span, mend: str) -> Finding:
+def kernel_cannot_be_fused(
+    path: str, line: int | None, reason: str, code: str, span: Span | None, mend: str
+) -> Finding:  # fmt: skip
     """What a kernel's programs touch is found by running its index arithmetic. A kernel is refused, at its own line,
     where that cannot be told or cannot be made safe.
 

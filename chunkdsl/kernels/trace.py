@@ -156,12 +156,12 @@ def product_stand_in(a, b, d, *options):
 
 def trace(
     source: KernelSource, kernel, tensors: Sequence[Argument], pointers: Mapping[str, str],
-    scalars: Mapping[str, object], grid: Program, programs: Sequence[Program],
+    scalars: Mapping[str, object], grid: Program, programs: Sequence[Program], recording: type[Recorder] = Recorder,
 ) -> list[Touch]:
     """Touches of `programs` of a `grid`. `pointers` maps parameters to names of `tensors`; `scalars` has the rest.
 
     KernelFault where the kernel fails or reaches outside its arguments."""  # fmt: skip
-    recorder = Recorder(tensors)
+    recorder = recording(tensors)
     named = {a.name: a.tensor for a in tensors}
     try:
         with interpreting(recorder) as interpreter:

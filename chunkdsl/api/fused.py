@@ -1,0 +1,115 @@
+"""What `compile` returns for a kernel and a schedule: called like the kernel, `fused[grid](A, B, C, M, N, K)`, on this
+rank's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from chunkdsl.api.call import Call, bind_call
+from chunkdsl.api.errors import refuse
+from chunkdsl.api.modules import Built, Compiler
+from chunkdsl.api.spec_text import OP
+from chunkdsl.check.api import compile_arguments, kernel_call_argument
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Fused:
+    """`fused[grid]` is a launch, with the grid that the kernel has on its own: numbers, or a function of the arguments
+    by name."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.compiler = compiler
+        self.instances: dict[int, object] = {}
+
+    def __getitem__(self, grid) -> Launch:
+        return Launch(self, grid)
+
+    @property
+    def modules(self) -> tuple[Built, ...]:
+        """What was built so far: one for each kind of call."""
+        return tuple(self.compiler.built)
+
+    def close(self) -> None:
+        """Give back what calls have allocated. Collective, like the first call."""
+        for instance in self.instances.values():
+            instance.close()
+        self.instances = {}
+
+
+class Launch:
+    def __init__(self, fused: Fused, grid: int | Sequence[int] | Callable) -> None:
+        self.fused, self.grid = fused, grid
+
+    def __call__(self, *args, **named) -> torch.Tensor:
+        """The fused launch over the process group, into the result among the arguments, which is returned.
+
+        The first call of a kind builds the module and allocates; it is collective. ChunkError where something does not
+        fit; what the module raises goes through."""
+        rank, world = group()
+        if world != self.fused.compiler.schedule.world_size:
+            said = self.fused.compiler.schedule.world_size
+            what = f"ChunkSchedule says world_size = {said}, the process group has {world} ranks"
+            raise refuse(compile_arguments(what, "make them equal"))
+        built, call, tensors, rows = self.prepare(rank, args, named)
+        instance = self.fused.instances.get(id(built))
+        if instance is None:
+            instance = self.fused.instances[id(built)] = getattr(built.module, built.title)()
+        return run(built, instance, tensors, rows)
+
+    def build(self, *args, **named) -> Built:
+        """The module of such a call, without a process group and without a call. Arguments are rank 0's, or this
+        rank's in a process group; they may be on any device, also "meta"."""
+        return self.prepare(group(0)[0], args, named)[0]
+
+    def simulate(self, calls: Sequence[Sequence], *, seed: int = 0, **named) -> list[torch.Tensor]:
+        """One call on simulated ranks, on the CPU: `calls[rank]` are the positional arguments of that rank. The module
+        is the one that runs on GPUs. Results by rank, which are also in the tensors that were passed.
+
+        Raises `chunkdsl.sim.SimulationFault` for races, accesses out of bounds and deadlocks."""
+        from chunkdsl.sim import World
+
+        world = self.fused.compiler.schedule.world_size
+        if len(calls) != world:
+            raise refuse(kernel_call_argument(f"arguments of {len(calls)} ranks", f"ChunkSchedule has {world}"))
+        ready = [self.prepare(rank, args, named) for rank, args in enumerate(calls)]
+        built = ready[0][0]
+        if any(r[0] is not built for r in ready):
+            raise refuse(kernel_call_argument("ranks call with different sizes", "pass the same numbers on every rank"))
+
+        def host(machine):
+            instance = getattr(built.module, built.title)(machine=machine)
+            _, _, tensors, rows = ready[machine.rank]
+            result = run(built, instance, tensors, rows)
+            instance.check()
+            instance.close()
+            return result
+
+        return World(world, seed=seed).run(host)
+
+    def prepare(self, rank: int, args, named) -> tuple[Built, Call, dict[str, torch.Tensor], int]:
+        compiler = self.fused.compiler
+        call, tensors = bind_call(compiler.source, self.grid, args, named)
+        built, roles = compiler.module_for(call, rank)
+        return built, call, tensors, roles.rows
+
+
+def run(built: Built, instance, tensors: dict[str, torch.Tensor], rows: int):
+    operation = getattr(instance, OP)
+    out = [tensors[n] for n in built.roles.results]
+    given = {built.reading.rows: rows}
+    return operation(*(tensors[n] for n in built.inputs), out=out[0] if len(out) == 1 else tuple(out), **given)
+
+
+def group(otherwise: int | None = None) -> tuple[int, int]:
+    """(rank, ranks) of the process group. ChunkError (CD660) without one, unless told what the rank is then."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    if otherwise is None:
+        what = "a fused call without a process group"
+        raise refuse(compile_arguments(what, "torch.distributed.init_process_group first, or `fused[grid].simulate(...)`"))
+    return otherwise, 1

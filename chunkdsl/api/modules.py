@@ -1,0 +1,203 @@
+"""From a call to a module: roles, the reading that fits the kernel, the text of a spec, and the stages that every spec
+goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+from chunkdsl import pipeline
+from chunkdsl.api.call import Call
+from chunkdsl.api.errors import ChunkError, refuse
+from chunkdsl.api.kernel import unfit
+from chunkdsl.api.reading import Reading, readings
+from chunkdsl.api.roles import Hints, Roles, find_roles, what_it_does
+from chunkdsl.api.schedule import ChunkSchedule
+from chunkdsl.api.spec_text import FOLDER, spec_text
+from chunkdsl.api.store import Store
+from chunkdsl.check.api import call_not_understood, compile_arguments, role_not_clear
+from chunkdsl.diagnostics import Report
+from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.kernels.footprint import Question
+from chunkdsl.kernels.plausible import misfit
+from chunkdsl.kernels.source import KernelSource
+from chunkdsl.source import Source
+
+TARGETS = ("triton", "sm_80", "sm_90", "sm_100", "gfx942")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A module for calls of one kind. `spec`: the text that it was made of, as a file beside it; `title`: the module's
+    class; `most`: rows that a call may have."""
+
+    module: ModuleType
+    title: str
+    path: Path
+    spec: Path
+    inputs: tuple[str, ...]
+    roles: Roles
+    reading: Reading
+    call: Call
+    most: int
+
+    def serves(self, call: Call, roles: Roles, seen: Mapping[str, tuple[int, ...]]) -> bool:
+        """The same kernel with the same constants, and sizes that differ in rows alone."""
+        if call.like != self.call.like or not self.reading.fits(call, seen) or roles.rows > self.most:
+            return False
+        if roles.gathered != self.roles.gathered or roles.results != self.roles.results:
+            return False
+        plain = [[v for n, v in c.numbers if n not in c.integers] for c in (call, self.call)]
+        fixed = [
+            {n: v for n, v in self.reading.sizes(s).items() if n != self.reading.rows} for s in (seen, self.own_view)
+        ]
+        return plain[0] == plain[1] and fixed[0] == fixed[1]
+
+    @property
+    def own_view(self) -> dict[str, tuple[int, ...]]:
+        rows = self.reading.rows
+        whole = [n for n, d in self.reading.dims if d and d[0] == rows]
+        return {n: (self.roles.rows, *s[1:]) if n in whole else s for n, s in self.call.shapes.items()}
+
+
+class Compiler:
+    """Of one kernel and one schedule. Keeps what it has built and which calls it has seen."""
+
+    def __init__(self, source: KernelSource, schedule: ChunkSchedule, target: str, hints: Hints, store: Store) -> None:
+        if target not in TARGETS:
+            raise refuse(compile_arguments(f"target_backend = {target!r}", f"it is one of {', '.join(TARGETS)}"))
+        self.source, self.schedule, self.target, self.hints, self.store = source, schedule, target, hints, store
+        self.built: list[Built] = []
+        self.known: dict[tuple, dict[str, set[str]]] = {}
+        self.calls: list[tuple[Call, dict[str, tuple[int, ...]]]] = []
+
+    def module_for(self, call: Call, rank: int) -> tuple[Built, Roles]:
+        """ChunkError where the call, or what it means, is refused."""
+        if call.like not in self.known:
+            self.known[call.like] = what_it_does(self.source, call, self.schedule.world_size)
+        roles = find_roles(self.source, call, self.schedule, rank, self.hints, self.known[call.like])
+        seen = roles.seen(call, self.schedule.collective_type)
+        found = next((b for b in self.built if b.serves(call, roles, seen)), None)
+        if found is None:
+            found = self.build(call, roles, seen)
+            self.built.append(found)
+        self.calls = [*self.calls[-3:], (call, seen)]
+        return found, roles
+
+    def build(self, call: Call, roles: Roles, seen: dict[str, tuple[int, ...]]) -> Built:
+        most = max(roles.rows, self.schedule.max_rows or 0)
+        earlier = [c for c in self.calls if c[0].like == call.like and c != (call, seen)]
+        for calls in ([(call, seen), *earlier], [(call, seen)]) if earlier else ([(call, seen)],):
+            reading, text, fault = self.reading(calls, roles, most)
+            if reading is not None:
+                return self.make(call, roles, reading, text, most)
+        if fault is not None:
+            reason = f"{self.source.path}:{fault.line}: {fault.reason}" if fault.line else fault.reason
+            what = f"no reading of this call of `{self.source.function}` fits the kernel; with the likeliest, {reason}"
+        else:
+            what = f"no sizes of this call give the grid {list(call.grid)}"
+        names = ", ".join(n for n in call.integers)
+        raise refuse(call_not_understood(what, f"say the shapes in the kernel's names ({names}): compile(..., "
+                                               f'shapes={{"{self.first}": (...)}}), or write a spec'), self.source.path)  # fmt: skip
+
+    @property
+    def first(self) -> str:
+        return next(iter(self.calls[-1][0].shapes)) if self.calls else "a_ptr"
+
+    def reading(self, calls: Sequence, roles: Roles, most: int) -> tuple[Reading | None, str, KernelFault | None]:
+        """The first that fits the kernel, and its spec; or why the first does not."""
+        first: KernelFault | None = None
+        told = {name: shape for name, shape in self.hints.shapes}
+        for reading in readings([c for c, _ in calls], [s for _, s in calls], roles, told):
+            call, seen = calls[0]
+            sizes = reading.sizes(seen)
+            if sizes is None:
+                continue
+            text = spec_text(self.source, call, self.schedule, roles, reading, sizes, most, self.summed(reading, roles))
+            fault = self.misfit(text, call, sizes | {reading.rows: most})
+            if fault is None:
+                return reading, text, None
+            first = first or fault
+        return None, "", first
+
+    def summed(self, reading: Reading, roles: Roles) -> str:
+        """The size that is added over the ranks: the one that the result does not have. "" for a gather."""
+        if self.schedule.collective_type == "all_gather":
+            return ""
+        kept = {d for r in roles.results for d in reading.shapes[r]}
+        found = list(dict.fromkeys(d for _, s in reading.dims for d in s if isinstance(d, str) and d not in kept))
+        if self.hints.summed:
+            found = [d for d in found if d == self.hints.summed]
+        if len(found) != 1:
+            what = "the size that is summed over the ranks is not clear: one that the result does not have"
+            raise refuse(role_not_clear(what, found, 'say it: compile(..., summed="K")'), self.source.path)
+        return found[0]
+
+    def misfit(self, text: str, call: Call, sizes: Mapping[str, int]) -> KernelFault | None:
+        """Why the kernel item of a spec is not the kernel's, if a trace at small sizes shows it."""
+        checked = pipeline.Checked(Report(Source(str(self.folder(text) / self.name), text)))
+        self.write(text)
+        pipeline.parse(checked)
+        if not checked.report.failed:
+            pipeline.lower(checked)
+        if checked.report.failed:
+            raise ChunkError(checked.report)
+        (kernel,) = checked.program.kernels.values()
+        types = {n: t.dtype for n, t in call.tensors}
+        typed = [replace(t, dtype=types[t.pointer]) for t in kernel.binding.tensors]
+        binding = replace(kernel.binding, tensors=tuple(typed))
+        return misfit(Question(kernel.source, binding, (), False, sizes))
+
+    # ---- files
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.function}.chunk"
+
+    def folder(self, text: str) -> Path:
+        return self.store.folder(self.source.function, text, self.source.text, self.target)
+
+    def write(self, text: str) -> None:
+        folder = self.folder(text)
+        try:
+            self.store.write(folder / self.name, text)
+            self.store.write(folder / FOLDER / self.source.file.name, self.source.text)
+        except OSError as error:
+            raise refuse(compile_arguments(f"cannot write {folder}: {error.strerror}", "name another folder")) from None
+
+    def make(self, call: Call, roles: Roles, reading: Reading, text: str, most: int) -> Built:
+        spec = self.folder(text) / self.name
+        path = spec.with_suffix(".py")
+        self.write(text)
+        module = self.store.module(path, lambda: module_text(spec, self.schedule.world_size))
+        from chunkdsl.render.module import class_name
+
+        title = class_name(self.name)
+        if self.target != "triton":
+            compile_for(module, title, path, self.schedule.world_size, self.target)
+        inputs = tuple(n for n in call.shapes if n not in roles.results)
+        return Built(module, title, path, spec, inputs, roles, reading, call, most)
+
+
+def module_text(spec: Path, world: int) -> str:
+    """The module of a spec, proven for `world` ranks. ChunkError with what a stage found."""
+    checked = pipeline.read_one(str(spec))
+    if not checked.report.failed:
+        pipeline.prove(checked, (), (world,))
+    if checked.report.failed:
+        raise ChunkError(checked.report)
+    checked.schedule = replace(checked.schedule, path=spec.name)  # not where the cache of this machine is
+    pipeline.render(checked)
+    return checked.module
+
+
+def compile_for(module: ModuleType, title: str, path: Path, world: int, target: str) -> None:
+    """Compile the module's kernels ahead of time, and lint what came out. ChunkError (CD660) where that fails."""
+    from chunkdsl.verify.compile import compile_target
+
+    row = compile_target(module, title, path.read_text(encoding="utf-8"), world, target)
+    if not row.passed:
+        what = f"the kernels do not compile for {target}, or not well: {row.detail}"
+        raise refuse(compile_arguments(what, "other constants, num_warps or num_stages"), path.name)
