@@ -43,6 +43,7 @@ ORDER = (
     "mend",
     "settings",
     "pipeline",
+    "api",
     "editor",
     "lsp",
     "arguments",

@@ -48,6 +48,11 @@ class Call:
         return {n: v for n, v in self.numbers if isinstance(v, int) and not isinstance(v, bool)}
 
     @property
+    def plain(self) -> tuple[tuple[str, float], ...]:
+        """Numbers that are no integers: they are constants of a module."""
+        return tuple((n, v) for n, v in self.numbers if n not in self.integers)
+
+    @property
     def like(self) -> tuple:
         """What calls that one module may serve have in common."""
         ranks = tuple((name, len(t.shape), t.dtype) for name, t in self.tensors)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from chunkdsl import pipeline
-from chunkdsl.api.errors import ChunkError, refuse
+from chunkdsl.api.errors import ChunkError, findings, refuse
 from chunkdsl.api.fused import Fused
 from chunkdsl.api.kernel import source_of
 from chunkdsl.api.modules import TARGETS, Compiler, compile_for
@@ -47,18 +47,23 @@ def compile(
         options = dict(schedule=schedule, target_backend=target_backend, folder=folder, gathered=gathered,
                        results=results, summed=summed, shapes=shapes)  # fmt: skip
         return lambda function: compile(function, spec, **options)
+    with findings():
+        return compiled(kernel, spec, schedule, target_backend, folder, Hints(
+            names(gathered), names(results), summed, tuple((n, tuple(s)) for n, s in (shapes or {}).items()),
+        ))  # fmt: skip
+
+
+def compiled(kernel, spec, schedule, target_backend: str, folder, hints: Hints):
     source = source_of(kernel)
     if target_backend not in TARGETS:
         raise refuse(compile_arguments(f"target_backend = {target_backend!r}", f"it is one of {', '.join(TARGETS)}"))
     if (spec is None) == (schedule is None):
-        raise refuse(compile_arguments("compile takes a spec or a schedule, one of the two",
-                                       "compile(kernel, spec) or compile(kernel=kernel, schedule=schedule)"))  # fmt: skip
+        mend = "compile(kernel, spec) or compile(kernel=kernel, schedule=schedule)"
+        raise refuse(compile_arguments("compile takes a spec or a schedule, one of the two", mend))
     if spec is not None:
         return module_of(source, str(spec), target_backend, folder)
     if not isinstance(schedule, ChunkSchedule):
         raise refuse(compile_arguments(f"schedule = {schedule!r}", "a ChunkSchedule"))
-    told = tuple((name, tuple(shape)) for name, shape in (shapes or {}).items())
-    hints = Hints(names(gathered), names(results), summed, told)
     return Fused(Compiler(source, schedule, target_backend, hints, Store(root(folder))))
 
 
@@ -79,7 +84,8 @@ def module_of(source, spec: str, target: str, folder) -> ModuleType:
     if built.report.failed:
         raise ChunkError(built.report)
     items = built.program.kernels.values()
-    if not any(k.source.function == source.function and k.source.file.resolve() == source.file.resolve() for k in items):
+    wanted = source.function, source.file.resolve()
+    if all((k.source.function, k.source.file.resolve()) != wanted for k in items):
         named = ", ".join(f"{k.source.function} of {k.source.path}" for k in items) or "none"
         what = f"{spec} does not name `{source.function}` of {source.path}; its kernels: {named}"
         raise refuse(compile_arguments(what, "name it in a `kernel` item"), spec)

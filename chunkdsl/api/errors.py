@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from chunkdsl.crash import explain_crash
 from chunkdsl.diagnostics import Diagnostic, Report
 from chunkdsl.source import Source
 
@@ -23,3 +27,14 @@ def refuse(diagnostic: Diagnostic, where: str = "chunkdsl.compile") -> ChunkErro
     report = Report(Source(where, ""))
     report.add(diagnostic)
     return ChunkError(report)
+
+
+@contextmanager
+def findings() -> Iterator[None]:
+    """Whatever goes wrong inside is a ChunkError: a failure of chunkdsl itself becomes a CD001."""
+    try:
+        yield
+    except ChunkError:
+        raise
+    except Exception as error:
+        raise refuse(explain_crash(error)) from None

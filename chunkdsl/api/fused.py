@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from chunkdsl.api.call import Call, bind_call
-from chunkdsl.api.errors import refuse
+from chunkdsl.api.call import bind_call
+from chunkdsl.api.errors import findings, refuse
 from chunkdsl.api.modules import Built, Compiler
 from chunkdsl.api.spec_text import OP
 from chunkdsl.check.api import compile_arguments, kernel_call_argument
@@ -49,11 +49,14 @@ class Launch:
         The first call of a kind builds the module and allocates; it is collective. ChunkError where something does not
         fit; what the module raises goes through."""
         rank, world = group()
+        if any(getattr(a, "is_cpu", False) for a in (*args, *named.values())):
+            raise refuse(kernel_call_argument("a fused call with tensors in host memory",
+                                              "move them to the GPU, or `fused[grid].simulate(...)`"))  # fmt: skip
         if world != self.fused.compiler.schedule.world_size:
             said = self.fused.compiler.schedule.world_size
             what = f"ChunkSchedule says world_size = {said}, the process group has {world} ranks"
             raise refuse(compile_arguments(what, "make them equal"))
-        built, call, tensors, rows = self.prepare(rank, args, named)
+        built, tensors, rows = self.prepare(rank, args, named)
         instance = self.fused.instances.get(id(built))
         if instance is None:
             instance = self.fused.instances[id(built)] = getattr(built.module, built.title)()
@@ -81,7 +84,7 @@ class Launch:
 
         def host(machine):
             instance = getattr(built.module, built.title)(machine=machine)
-            _, _, tensors, rows = ready[machine.rank]
+            _, tensors, rows = ready[machine.rank]
             result = run(built, instance, tensors, rows)
             instance.check()
             instance.close()
@@ -89,11 +92,12 @@ class Launch:
 
         return World(world, seed=seed).run(host)
 
-    def prepare(self, rank: int, args, named) -> tuple[Built, Call, dict[str, torch.Tensor], int]:
+    def prepare(self, rank: int, args, named) -> tuple[Built, dict[str, torch.Tensor], int]:
         compiler = self.fused.compiler
-        call, tensors = bind_call(compiler.source, self.grid, args, named)
-        built, roles = compiler.module_for(call, rank)
-        return built, call, tensors, roles.rows
+        with findings():
+            call, tensors = bind_call(compiler.source, self.grid, args, named)
+            built, roles = compiler.module_for(call, rank)
+        return built, tensors, roles.rows
 
 
 def run(built: Built, instance, tensors: dict[str, torch.Tensor], rows: int):
@@ -111,5 +115,6 @@ def group(otherwise: int | None = None) -> tuple[int, int]:
         return dist.get_rank(), dist.get_world_size()
     if otherwise is None:
         what = "a fused call without a process group"
-        raise refuse(compile_arguments(what, "torch.distributed.init_process_group first, or `fused[grid].simulate(...)`"))
+        mend = "torch.distributed.init_process_group first, or `fused[grid].simulate(...)`"
+        raise refuse(compile_arguments(what, mend))
     return otherwise, 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
 from chunkdsl import pipeline
 from chunkdsl.api.call import Call
 from chunkdsl.api.errors import ChunkError, refuse
-from chunkdsl.api.kernel import unfit
 from chunkdsl.api.reading import Reading, readings
 from chunkdsl.api.roles import Hints, Roles, find_roles, what_it_does
 from chunkdsl.api.schedule import ChunkSchedule
@@ -21,10 +21,13 @@ from chunkdsl.check.api import call_not_understood, compile_arguments, role_not_
 from chunkdsl.diagnostics import Report
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.footprint import Question
+from chunkdsl.kernels.loops import persistent_step
 from chunkdsl.kernels.plausible import misfit
 from chunkdsl.kernels.source import KernelSource
+from chunkdsl.render.module import class_name
 from chunkdsl.source import Source
 
+View = Mapping[str, tuple[int, ...]]  # shapes of a call's tensors as the kernel sees them
 TARGETS = ("triton", "sm_80", "sm_90", "sm_100", "gfx942")
 
 
@@ -41,25 +44,18 @@ class Built:
     roles: Roles
     reading: Reading
     call: Call
+    seen: View
     most: int
 
-    def serves(self, call: Call, roles: Roles, seen: Mapping[str, tuple[int, ...]]) -> bool:
+    def serves(self, call: Call, roles: Roles, seen: View) -> bool:
         """The same kernel with the same constants, and sizes that differ in rows alone."""
         if call.like != self.call.like or not self.reading.fits(call, seen) or roles.rows > self.most:
             return False
-        if roles.gathered != self.roles.gathered or roles.results != self.roles.results:
-            return False
-        plain = [[v for n, v in c.numbers if n not in c.integers] for c in (call, self.call)]
-        fixed = [
-            {n: v for n, v in self.reading.sizes(s).items() if n != self.reading.rows} for s in (seen, self.own_view)
-        ]
-        return plain[0] == plain[1] and fixed[0] == fixed[1]
+        ours = (self.roles.gathered, self.roles.results, self.call.plain, self.fixed(self.seen))
+        return ours == (roles.gathered, roles.results, call.plain, self.fixed(seen))
 
-    @property
-    def own_view(self) -> dict[str, tuple[int, ...]]:
-        rows = self.reading.rows
-        whole = [n for n, d in self.reading.dims if d and d[0] == rows]
-        return {n: (self.roles.rows, *s[1:]) if n in whole else s for n, s in self.call.shapes.items()}
+    def fixed(self, seen: View) -> dict[str, int]:
+        return {name: n for name, n in self.reading.sizes(seen).items() if name != self.reading.rows}
 
 
 class Compiler:
@@ -71,7 +67,11 @@ class Compiler:
         self.source, self.schedule, self.target, self.hints, self.store = source, schedule, target, hints, store
         self.built: list[Built] = []
         self.known: dict[tuple, dict[str, set[str]]] = {}
-        self.calls: list[tuple[Call, dict[str, tuple[int, ...]]]] = []
+        self.calls: list[tuple[Call, View]] = []
+
+    @cached_property
+    def persistent(self) -> bool:
+        return persistent_step(self.source) is not None
 
     def module_for(self, call: Call, rank: int) -> tuple[Built, Roles]:
         """ChunkError where the call, or what it means, is refused."""
@@ -86,37 +86,32 @@ class Compiler:
         self.calls = [*self.calls[-3:], (call, seen)]
         return found, roles
 
-    def build(self, call: Call, roles: Roles, seen: dict[str, tuple[int, ...]]) -> Built:
+    def build(self, call: Call, roles: Roles, seen: View) -> Built:
         most = max(roles.rows, self.schedule.max_rows or 0)
         earlier = [c for c in self.calls if c[0].like == call.like and c != (call, seen)]
         for calls in ([(call, seen), *earlier], [(call, seen)]) if earlier else ([(call, seen)],):
             reading, text, fault = self.reading(calls, roles, most)
             if reading is not None:
-                return self.make(call, roles, reading, text, most)
+                return self.make(call, seen, roles, reading, text, most)
         if fault is not None:
             reason = f"{self.source.path}:{fault.line}: {fault.reason}" if fault.line else fault.reason
             what = f"no reading of this call of `{self.source.function}` fits the kernel; with the likeliest, {reason}"
         else:
             what = f"no sizes of this call give the grid {list(call.grid)}"
-        names = ", ".join(n for n in call.integers)
-        raise refuse(call_not_understood(what, f"say the shapes in the kernel's names ({names}): compile(..., "
-                                               f'shapes={{"{self.first}": (...)}}), or write a spec'), self.source.path)  # fmt: skip
-
-    @property
-    def first(self) -> str:
-        return next(iter(self.calls[-1][0].shapes)) if self.calls else "a_ptr"
+        tensor, names = next(iter(call.shapes)), ", ".join(call.integers) or "names of your own"
+        mend = f'say shapes in the kernel\'s names ({names}), shapes={{"{tensor}": (...)}}, or write a spec'
+        raise refuse(call_not_understood(what, mend), self.source.path)
 
     def reading(self, calls: Sequence, roles: Roles, most: int) -> tuple[Reading | None, str, KernelFault | None]:
         """The first that fits the kernel, and its spec; or why the first does not."""
         first: KernelFault | None = None
-        told = {name: shape for name, shape in self.hints.shapes}
-        for reading in readings([c for c, _ in calls], [s for _, s in calls], roles, told):
-            call, seen = calls[0]
+        call, seen = calls[0]
+        for reading in readings(*zip(*calls, strict=True), roles, dict(self.hints.shapes), self.persistent):
             sizes = reading.sizes(seen)
             if sizes is None:
                 continue
             text = spec_text(self.source, call, self.schedule, roles, reading, sizes, most, self.summed(reading, roles))
-            fault = self.misfit(text, call, sizes | {reading.rows: most})
+            fault = self.misfit(text, call, roles, sizes | {reading.rows: most})
             if fault is None:
                 return reading, text, None
             first = first or fault
@@ -135,20 +130,19 @@ class Compiler:
             raise refuse(role_not_clear(what, found, 'say it: compile(..., summed="K")'), self.source.path)
         return found[0]
 
-    def misfit(self, text: str, call: Call, sizes: Mapping[str, int]) -> KernelFault | None:
+    def misfit(self, text: str, call: Call, roles: Roles, sizes: Mapping[str, int]) -> KernelFault | None:
         """Why the kernel item of a spec is not the kernel's, if a trace at small sizes shows it."""
-        checked = pipeline.Checked(Report(Source(str(self.folder(text) / self.name), text)))
-        self.write(text)
-        pipeline.parse(checked)
-        if not checked.report.failed:
-            pipeline.lower(checked)
+        beside = self.source.file.parent / self.name  # it is not written: the kernel is read where it lies
+        checked = lowered(beside, text.replace(f'"{FOLDER}/', '"'))
         if checked.report.failed:
-            raise ChunkError(checked.report)
+            self.write(text)
+            raise ChunkError(lowered(self.folder(text) / self.name, text).report)
         (kernel,) = checked.program.kernels.values()
         types = {n: t.dtype for n, t in call.tensors}
         typed = [replace(t, dtype=types[t.pointer]) for t in kernel.binding.tensors]
         binding = replace(kernel.binding, tensors=tuple(typed))
-        return misfit(Question(kernel.source, binding, (), False, sizes))
+        gathered = tuple(t.name for t in binding.tensors if t.pointer in roles.gathered)
+        return misfit(Question(kernel.source, binding, gathered, False, sizes))
 
     # ---- files
 
@@ -167,18 +161,24 @@ class Compiler:
         except OSError as error:
             raise refuse(compile_arguments(f"cannot write {folder}: {error.strerror}", "name another folder")) from None
 
-    def make(self, call: Call, roles: Roles, reading: Reading, text: str, most: int) -> Built:
+    def make(self, call: Call, seen: View, roles: Roles, reading: Reading, text: str, most: int) -> Built:
         spec = self.folder(text) / self.name
         path = spec.with_suffix(".py")
         self.write(text)
         module = self.store.module(path, lambda: module_text(spec, self.schedule.world_size))
-        from chunkdsl.render.module import class_name
-
         title = class_name(self.name)
         if self.target != "triton":
             compile_for(module, title, path, self.schedule.world_size, self.target)
         inputs = tuple(n for n in call.shapes if n not in roles.results)
-        return Built(module, title, path, spec, inputs, roles, reading, call, most)
+        return Built(module, title, path, spec, inputs, roles, reading, call, seen, most)
+
+
+def lowered(path: Path, text: str) -> pipeline.Checked:
+    checked = pipeline.Checked(Report(Source(str(path), text)))
+    pipeline.parse(checked)
+    if not checked.report.failed:
+        pipeline.lower(checked)
+    return checked
 
 
 def module_text(spec: Path, world: int) -> str:

@@ -16,7 +16,8 @@ from chunkdsl.api.call import Call, safe
 from chunkdsl.api.roles import Roles
 from chunkdsl.record import record
 
-MOST = 400  # readings that are looked at
+MOST, MOST_GRIDS, MOST_NUMBERS = 96, 6, 4  # readings that are looked at; of these with one choice of dimensions
+MOST_DIMS = 4096  # choices of dimensions
 Size = str | int
 Values = tuple[int, ...]  # one for each call that was seen
 
@@ -66,16 +67,16 @@ class Reading:
 
 def readings(
     calls: Sequence[Call], seen: Sequence[Mapping[str, tuple[int, ...]]], roles: Roles,
-    told: Mapping[str, tuple[Size, ...]],
+    told: Mapping[str, tuple[Size, ...]], persistent: bool,
 ) -> Iterator[Reading]:  # fmt: skip
     """`seen`: shapes of each call as the kernel sees them. `told`: shapes in the kernel's names, as the user gave
-    them."""
-    yield from islice(Reader(calls, seen, roles, told).readings(), MOST)
+    them. `persistent`: the grid is a number of programs, whatever the sizes."""
+    yield from islice(Reader(calls, seen, roles, told, persistent).readings(), MOST)
 
 
 class Reader:
-    def __init__(self, calls, seen, roles: Roles, told) -> None:
-        self.calls, self.roles, self.told = calls, roles, told
+    def __init__(self, calls, seen, roles: Roles, told, persistent: bool) -> None:
+        self.calls, self.roles, self.told, self.persistent = calls, roles, told, persistent
         self.shapes: dict[str, list[Values]] = {
             name: [tuple(s[name][i] for s in seen) for i in range(len(shape))] for name, shape in seen[0].items()
         }
@@ -87,24 +88,32 @@ class Reader:
 
     def readings(self) -> Iterator[Reading]:
         slots = [(name, i) for name, shape in self.shapes.items() for i in range(len(shape))]
-        for chosen in product(*(self.names_of(slot) for slot in slots)):
-            named = dict(zip(slots, chosen, strict=True))
-            rows = named[self.row_slots[0]]
-            if isinstance(rows, int) or any(named[s] != rows for s in self.row_slots):
-                continue
-            dims = {n: tuple(named[n, i] for i in range(len(shape))) for n, shape in self.shapes.items()}
-            if any(repeats(shape) for shape in dims.values()):
-                continue
-            yield from self.with_numbers(dims, rows)
+        choices = (dict(zip(slots, c, strict=True)) for c in product(*(self.names_of(slot) for slot in slots)))
+        found = [(self.dims(named), named) for named in islice(choices, MOST_DIMS) if self.consistent(named)]
+        first = self.row_slots[0]
+        # Programs that store the rows that they read can start sooner: where sizes allow that reading, it comes first.
+        found.sort(key=lambda f: sum(f[1][r, 0] != f[1][first] for r in self.roles.results))
+        for dims, named in found:
+            yield from self.with_numbers(dims, named[first])
+
+    def dims(self, named: Mapping[tuple[str, int], Size]) -> dict[str, tuple[Size, ...]]:
+        return {n: tuple(named[n, i] for i in range(len(shape))) for n, shape in self.shapes.items()}
+
+    def consistent(self, named: Mapping[tuple[str, int], Size]) -> bool:
+        rows = named[self.row_slots[0]]
+        if isinstance(rows, int) or any(named[s] != rows for s in self.row_slots):
+            return False
+        return not any(repeats(shape) for shape in self.dims(named).values())
 
     def with_numbers(self, dims, rows: str) -> Iterator[Reading]:
         sizes = {d: self.shapes[n][i] for n, s in dims.items() for i, d in enumerate(s) if isinstance(d, str)}
         own = [d for r in self.roles.results for d in dims[r] if isinstance(d, str)]
         axes = range(len(self.calls[0].grid))
-        grids = list(islice(product(*(self.axis(i, sizes, own, rows) for i in axes)), 64))
+        grids = list(islice(product(*(self.axis(i, sizes, own, rows) for i in axes)), MOST))
         grids.sort(key=lambda grid: repeats([size for axis in grid for size, _ in axis.factors]))
-        for values in product(*(self.meanings(name, dims, sizes) for name in self.integers)):
-            for grid in grids:
+        numbers = product(*(self.meanings(name, dims, sizes) for name in self.integers))
+        for values in islice(numbers, MOST_NUMBERS):
+            for grid in grids[:MOST_GRIDS]:
                 yield Reading(tuple(dims.items()), tuple(zip(self.integers, values, strict=True)), grid, rows)
 
     # ---- names of dimensions
@@ -120,8 +129,9 @@ class Reader:
         found = [safe(n) for n in found]
         if slot in self.row_slots:
             return found or ["rows"]
-        if not found and fixed and values[0] in self.constants.values():
-            return [values[0]]
+        inputs = [v for n, shape in self.shapes.items() if n not in self.roles.results for v in shape]
+        if fixed and (values not in inputs or (not found and values[0] in self.constants.values())):
+            return [values[0]]  # a size of the result alone, or one that a constant fixes
         if not found and values == self.shapes[self.row_slots[0][0]][0]:
             return ["rows", f"d{values[0]}"]
         return found or [f"d{values[0]}"]
@@ -185,7 +195,8 @@ class Reader:
             return rows not in of, sum(s not in own for s in of), len(of), sum(by == 1 for _, by in m.factors), unlike
 
         found.sort(key=unlikely)
-        return [*found, literal(wanted[0])] if len(set(wanted)) == 1 else found
+        fixed = [literal(wanted[0])] if len(set(wanted)) == 1 else []
+        return [*fixed, *found] if self.persistent else [*found, *fixed]
 
 
 def repeats(shape: Sequence[Size]) -> bool:

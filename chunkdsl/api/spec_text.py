@@ -25,7 +25,7 @@ def spec_text(
 
     def dims(name: str) -> str:
         shape = reading.shapes[name]
-        cut = [name in roles.gathered and i == 0 or d == summed for i, d in enumerate(shape)]
+        cut = [(name in roles.gathered and i == 0) or d == summed for i, d in enumerate(shape)]
         return ", ".join(str(d) + sharded * c for d, c in zip(shape, cut, strict=True))
 
     lines = [f"# `{source.function}` of {source.file.name}, as a program called it: made by chunkdsl.compile.",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import triton
-import triton.compiler.code_generator  # noqa: F401 (keeps what `min` and `max` mean from when it is imported: not inside)
+import triton.compiler.code_generator  # before anything is replaced: it keeps what `min` and `max` mean
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.jit import JITFunction

@@ -6,17 +6,15 @@ from __future__ import annotations
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.footprint import Finder, Question
 
-UNIT = 16  # sizes are odd multiples of it: descriptors want rows of whole 16 bytes
+STANDS = tuple(range(24, 1024, 16))  # odd multiples of 8 elements: descriptors want rows of whole 16 bytes
 
 
 def distinct_sizes(sizes: dict[str, int]) -> dict[str, int]:
     """Small stand-ins, none larger than what it stands for; different where the sizes leave room."""
     found: dict[str, int] = {}
-    taken: set[int] = set()
     for name, most in sorted(sizes.items(), key=lambda s: s[1]):
-        wanted = next(n for n in range(3 * UNIT, 3 * UNIT + 2 * UNIT * (len(taken) + 1), 2 * UNIT) if n not in taken)
-        found[name] = min(most, wanted)
-        taken.add(found[name])
+        below = [n for n in (*STANDS, *range(most, 0, -1)[:64]) if n <= most and n not in found.values()]
+        found[name] = below[0] if below else most
     return found
 
 
@@ -26,8 +24,10 @@ def misfit(q: Question) -> KernelFault | None:
     try:
         finder = Finder(q)
         block, column = finder.blocks(small)
-        for sizes in (small, *finder.samples(small, block, column)[1:]):
-            finder.check_touches(sizes, finder.touches(sizes))
+        seen = [(sizes, finder.touches(sizes)) for sizes in (small, *finder.samples(small, block, column)[1:])]
+        for sizes, touches in seen:
+            finder.check_touches(sizes, touches)
+        finder.check_all_read(seen)
     except KernelFault as fault:
         return fault
     return None
