@@ -11,7 +11,8 @@ import triton.language as tl
 from chunkdsl import ChunkError, ChunkSchedule, compile, pipeline
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "kernels"), str(ROOT / "specs" / "kernels")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/kernels", "specs/kernels", "examples")]
+import fused_matmul  # noqa: E402
 import kernel_specs  # noqa: E402
 import kernel_zoo as zoo  # noqa: E402
 import matmul  # noqa: E402
@@ -125,6 +126,12 @@ def test_a_kernel_and_its_spec_give_the_module_that_build_writes(folder, monkeyp
     assert module.Zoo.__name__ == "Zoo"
     with pytest.raises(ChunkError, match="does not name `softmax`"):
         compile(zoo.softmax, spec, folder=folder)
+
+
+def test_the_example_runs_on_simulated_ranks(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert fused_matmul.main() == 0
+    assert "2 results equal the whole product" in capsys.readouterr().out
 
 
 # ---- what is refused
