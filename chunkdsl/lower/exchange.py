@@ -99,10 +99,8 @@ class ExchangeBuilder(Epilogue):
         if gate is None or exchange is None:
             return None
         slots = exchange.forms[0].slots
-        parameters = tuple(
-            Parameter(p.name, p.value.type.dtype.value, self._extents(p.value)) for p in self.op.params
-        )
-        results = tuple(Result(n, v.type.dtype.value, self._extents(v)) for n, v in self.op.results)
+        parameters = tuple(Parameter(p.name, *self._declared(p.value)) for p in self.op.params)
+        results = tuple(Result(name, *self._declared(value)) for name, value in self.op.results)
         return OpSchedule(
             name=self.op.name,
             line=self._line(self.op.span),

@@ -99,6 +99,10 @@ class Facts:
     def _extents(self, value: Value) -> tuple[Extent, ...]:
         return tuple(self._extent(value, d) for d in range(value.type.rank))
 
+    def _declared(self, value: Value) -> tuple[str, tuple[Extent, ...], tuple[str, ...]]:
+        """dtype, local shape and placements of what goes in or comes out."""
+        return value.type.dtype.value, self._extents(value), tuple(map(str, value.type.placements))
+
     def _rows(self, value: Value) -> SymSize:
         if value.kind == "sum_rows":
             return 1  # kept as a matrix of one row

@@ -33,7 +33,7 @@ RESERVED = frozenset(
     "shard_height shard_begin tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave "
     "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope open_call agree_call "
     "stage_shard close_call cdiv round_up shard_rows wide "
-    "narrow pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
+    "narrow any_placed local_of ranks_in pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
     "follow_sums program_number "
     "tile_number copy_box deal_block deal join_columns cut_columns deal_shards".split()
 )
@@ -57,12 +57,11 @@ class OpBuilder(KernelTiles):
         if gate is None:
             return None
         slots = min(self.slots, default=1)
-        parameters = (Parameter(p.name, p.value.type.dtype.value, self._extents(p.value)) for p in self.op.params)
         return OpSchedule(
             name=self.op.name,
             line=self._line(self.op.span),
-            parameters=tuple(parameters),
-            results=tuple(Result(n, v.type.dtype.value, self._extents(v)) for n, v in self.op.results),
+            parameters=tuple(Parameter(p.name, *self._declared(p.value)) for p in self.op.params),
+            results=tuple(Result(name, *self._declared(value)) for name, value in self.op.results),
             buffers=tuple(replace(b, slots=slots) if b.kind == "symmetric" else b for b in self.buffers),
             flags=tuple(self.flags),
             counters=tuple(self.counters),

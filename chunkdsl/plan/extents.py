@@ -30,6 +30,7 @@ class Result:
     name: str
     dtype: str
     shape: tuple[Extent, ...]
+    placements: tuple[str, ...] = ()
 
     @property
     def written(self) -> tuple[str, ...]:

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 
 @record
 class Parameter:
-    """A tensor that the caller passes: local shape, dtype."""
+    """A tensor that the caller passes: local shape, dtype, and its placement on each mesh axis, spelled out."""
 
     name: str
     dtype: str
     shape: tuple[Extent, ...]
+    placements: tuple[str, ...] = ()
 
 
 @record

@@ -64,6 +64,11 @@ def extent_pair(extent: Extent) -> str:
     return f"({text}, {extent.sharded}{more})"
 
 
+def placements_text(tensor) -> str:
+    """Of a parameter or result, as a tuple of texts."""
+    return f"({', '.join(map(quoted, tensor.placements))},)"
+
+
 def quoted(text: str) -> str:
     return f'"{text}"'
 
@@ -128,6 +133,7 @@ def environment() -> Environment:
     )
     env.filters |= {
         "torch_dtype": TORCH.__getitem__,
+        "placements": placements_text,
         "triton_dtype": TRITON.__getitem__,
         "vec": lambda dtype: {"bf16": 8, "f16": 8, "f32": 4}[dtype],
         "size": lambda s: dim_text(s, "dims"),

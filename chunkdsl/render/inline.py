@@ -16,6 +16,8 @@ FILES = (
     "gradients.py",
     "dispatch.py",
     "arguments.py",
+    "placed.py",
+    "plain.py",
     "sums.py",
     "layer.py",
     "failures.py",

@@ -11,7 +11,7 @@ from chunkdsl.ir.meshes import World, route_world
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
-from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Result, Schedule
+from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Parameter, Result, Schedule
 from chunkdsl.plan.tables import route_tables
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
@@ -49,8 +49,16 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             constants=[(launch.name.upper(), constants_of(launch)) for op in schedule.ops for launch in op.launches],
             ranges=schedule.ranges,
             namespace=namespace(schedule),
+            tensors=declared_tensors(schedule),
         )
     )
+
+
+def declared_tensors(schedule: Schedule) -> list[Parameter]:
+    """Tensors of the spec that its ops take, each once."""
+    derived = {g.backward for g in schedule.gradients}
+    found = {p.name: p for op in schedule.ops if op.name not in derived for p in op.parameters}
+    return list(found.values())
 
 
 def namespace(schedule: Schedule) -> str:

@@ -34,6 +34,7 @@ class Instance:
             if not low <= value <= high:
                 raise ValueError(f"{self.NAME}: the bound {name} = {value} is outside the declared {low}..{high}")
         timeout = machine.timeout() if timeout is None else timeout
+        self._mesh = mesh if hasattr(mesh, "get_group") else None
         self.ranks = ranks = self.RANKS(self.NAME, self.AXES, machine, mesh)
         self.pid = os.getpid()
         self._ending = weakref.finalize(self, end_unclosed, self.NAME, ranks.machines if ours else [], self.pid)
@@ -64,6 +65,16 @@ class Instance:
         except Exception as why:
             error = why
         want_success(machine, f"{self.NAME}: compiling and loading", error)
+
+    @property
+    def mesh(self):
+        """The DeviceMesh of DTensors that ops take and layers hold; None without a process group."""
+        machine = self.machine
+        if self._mesh is None and machine is not None and machine.group is not None:
+            from torch.distributed.device_mesh import DeviceMesh
+
+            self._mesh = DeviceMesh.from_group(machine.group, machine.device.type)
+        return self._mesh
 
     @classmethod
     def symmetric_bytes(cls, bounds=None, world=1):

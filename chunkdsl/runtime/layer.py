@@ -1,32 +1,39 @@
 """An op as a layer: its weights are parameters of a torch.nn.Module, sharded as the spec says. Copied into the module.
 
-Parameters are DTensors, so that torch.distributed.checkpoint saves them once and loads them on any number of ranks.
+Parameters are DTensors, so that torch.distributed.checkpoint saves them once and loads them on any number of ranks, and
+fully_shard cuts them along another mesh axis.
 """
 
 from __future__ import annotations
 
 import torch
 
+from chunkdsl.runtime.placed import local_of
+
 
 class OpLayer(torch.nn.Module):
     """`operation` with some of its tensors as parameters: `layer(x)` for an op (x, w1, b1, w2) with three weights.
 
     Values are drawn as whole tensors from `seed`, normal with deviation `std` (vectors are 0), then cut: the same on
-    any number of ranks. ValueError for a name that the op has not, for one whose shape holds a run-time size, and on a
-    mesh of two axes.
+    any number of ranks. ValueError for a name that the op has not, and for one whose shape holds a run-time size.
+
+    On a mesh of two axes a weight is on the part of the mesh that cuts it (on the op's own axes where none does). Of a
+    gradient that is Partial there the sum is taken; the sum over the other axis is the caller's: fully_shard, DDP or an
+    all_reduce.
     """
 
     def __init__(self, operation, weights, seed=0, std=0.02):
         super().__init__()
         self.operation = operation
         self.weights = tuple(weights)
+        self.mesh = operation.module.mesh
         unknown = [name for name in self.weights if name not in operation.PARAMETERS]
         if unknown:
             known = ", ".join(operation.PARAMETERS)
             raise ValueError(f"{operation.NAME} has no tensor {', '.join(unknown)}; it has {known}")
-        if operation.here:
-            raise ValueError(f"{operation.NAME} runs on a mesh of two axes: keep its weights as tensors of your own")
         draw = torch.Generator().manual_seed(seed)
+        self.grids = {name: self.grid_of(name) for name in self.weights}
+        self.back = {name: self.back_of(name) for name in self.weights}
         for name in self.weights:
             dtype, shape = operation.PARAMETERS[name]
             sizes = [extent[0] for extent in shape]
@@ -36,46 +43,71 @@ class OpLayer(torch.nn.Module):
             local = self.shard(name, whole.to(dtype)).to(operation.machine.device)
             self.register_parameter(name, torch.nn.Parameter(self.placed(name, local, whole)))
 
+    def axes_of(self, name):
+        """Indices of the mesh axes whose ranks hold a weight together."""
+        declared, operation = self.operation.placements[name], self.operation
+        axes = operation.module.AXES or ("",)
+        cut = [i for i, p in enumerate(declared) if p.is_shard()]
+        return cut or [i for i, axis in enumerate(axes) if not operation.OVER or axis in operation.OVER]
+
+    def grid_of(self, name):
+        """(dimension, ranks, this rank's index) of each cut of a weight, in their order."""
+        declared, operation = self.operation.placements[name], self.operation
+        here, axes = operation.here, operation.module.AXES
+        found = []
+        for i in self.axes_of(name):
+            if declared[i].is_shard():
+                at = (here[axes[i]], here[f"{axes[i]}.rank"]) if here else (operation.world, operation.rank)
+                found.append((declared[i].dim, *at))
+        return found
+
+    def back_of(self, name):
+        """Placements of a weight's gradient on its part of the mesh; None without one."""
+        back = self.operation.gradient_placements().get(name)
+        return back and tuple(back[i] for i in self.axes_of(name))
+
     def placed(self, name, local, whole):
         """A shard as the DTensor that it is part of; itself where there is no process group."""
         from torch.distributed.device_mesh import DeviceMesh
-        from torch.distributed.tensor import DTensor, Replicate, Shard
+        from torch.distributed.tensor import DTensor
 
-        machine, dim = self.operation.machine, self.sharded_dim(name)
-        if machine.group is None:
+        mesh, axes = self.mesh, self.axes_of(name)
+        if mesh is None:
             return local
-        mesh = DeviceMesh.from_group(machine.group, machine.device.type)
-        placements = [Replicate() if dim is None else Shard(dim)]
+        if len(axes) < mesh.ndim:
+            names = mesh.mesh_dim_names
+            mesh = mesh[names[axes[0]]] if names else DeviceMesh.from_group(mesh.get_group(axes[0]), mesh.device_type)
+        placements = [self.operation.placements[name][i] for i in axes]
         return DTensor.from_local(local, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride())
 
     def forward(self, *inputs, **sizes):
-        """The op's result. `inputs`: its other tensors, local, in the spec's order; `sizes`: run-time sizes."""
+        """The op's result. `inputs`: its other tensors, in the spec's order, local ones or DTensors; `sizes`: run-time
+        sizes."""
         others = iter(inputs)
         tensors = [self.local(name) if name in self.weights else next(others) for name in self.operation.PARAMETERS]
         return self.operation(*tensors, *others, **sizes)
 
     def local(self, name):
-        """This rank's shard of a parameter; gradients flow through."""
+        """This rank's shard of a parameter; gradients flow through, and are added up where each rank has an addend."""
         value = getattr(self, name)
-        return value.to_local() if hasattr(value, "to_local") else value
-
-    def sharded_dim(self, name):
-        """The dimension of a tensor that the spec shards, or None."""
-        return next((i for i, extent in enumerate(self.operation.PARAMETERS[name][1]) if extent[1]), None)
+        if not hasattr(value, "to_local"):
+            return value
+        back = self.back[name]
+        return local_of(value, back if back and len(back) == len(value.placements) else None)
 
     def shard(self, name, whole):
         """This rank's part of a whole tensor: contiguous, ceil-divided."""
-        dim, operation = self.sharded_dim(name), self.operation
-        if dim is None:
-            return whole.contiguous()
-        size = whole.shape[dim]
-        each = -(-size // operation.world)
-        first = min(size, operation.rank * each)
-        return whole.narrow(dim, first, min(size, first + each) - first).contiguous()
+        for dim, ranks, index in self.grids[name]:
+            size = whole.shape[dim]
+            each = -(-size // ranks)
+            first = min(size, index * each)
+            whole = whole.narrow(dim, first, min(size, first + each) - first)
+        return whole.contiguous()
 
     @torch.no_grad()
     def load_dense(self, tensors):
-        """Take the weights of a dense model: whole tensors by name. ValueError for a shape that does not fit."""
+        """Take the weights of a dense model: whole tensors by name. ValueError for a shape that does not fit. Before
+        fully_shard, which cuts parameters further."""
         for name in self.weights:
             sizes = tuple(extent[0] for extent in self.operation.PARAMETERS[name][1])
             if tuple(tensors[name].shape) != sizes:

@@ -18,6 +18,7 @@ from chunkdsl.runtime.device import close_call, open_call, stage_shard
 from chunkdsl.runtime.failures import Failures
 from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
+from chunkdsl.runtime.placed import PlacedCalls, any_placed
 
 
 def round_up(a, b):
@@ -47,28 +48,12 @@ def parted(whole, world, inner=1):
     return padded
 
 
-def wide(tensor):
-    """f32 where the dtype is a half; epilogues compute in it."""
-    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
-
-
-def narrow(tensor, dtype):
-    """Round to the declared dtype; float64 (which only the fallback takes) stays."""
-    return tensor if tensor.dtype == torch.float64 else tensor.to(dtype)
-
-
-def gelu_slope(x):
-    """The derivative of the erf form of gelu."""
-    density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-    return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density
-
-
 def pitch_of(tensor):
     """Row pitch in units of 16 bytes. Rows are contiguous: the wrapper made them so."""
     return tensor.shape[-1] * tensor.element_size() // 16
 
 
-class Operation(Failures):
+class Operation(Failures, PlacedCalls):
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
@@ -125,6 +110,8 @@ class Operation(Failures):
     def __call__(self, *tensors, out=None, **given):
         """The fused op; its fallback below the gate or where hardware or shape does not suit."""
         self.count(tensors, given)
+        if any_placed(tensors):
+            return self.placed(self, tensors, given, out)
         sizes = [given.get(name) for name in self.RANGES]
         if out is None:
             if self.FORWARD and self.differentiated(tensors):
@@ -153,6 +140,8 @@ class Operation(Failures):
 
     def exact(self, *tensors, **given):
         """The same bits without fusion: whole collective, then the same local kernels in the same order."""
+        if any_placed(tensors):
+            return self.placed(self.exact, tensors, given)
         self.check()
         tensors, dims = self.bind(tensors, given)
         if self.why_not is not None:
@@ -169,6 +158,8 @@ class Operation(Failures):
 
     def fallback(self, *tensors, **given):
         """The process group's collectives and the library's GEMM."""
+        if any_placed(tensors):
+            return self.placed(self.fallback, tensors, given)
         if self.FORWARD and self.differentiated(tensors):
             return self.first(FallbackGradient.apply(self.partner(self.FORWARD), given, *tensors))
         return self.first(self.plain_call(tensors, given))

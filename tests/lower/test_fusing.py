@@ -157,7 +157,8 @@ def module_names(*files):
 
 
 def test_helpers_of_a_module_are_reserved():
-    assert set(module_names("device.py", "operation.py", "arguments.py", "mesh.py", "deal.py", "sums.py")) == RESERVED
+    assert set(module_names("device.py", "operation.py", "arguments.py", "mesh.py", "deal.py", "sums.py", "plain.py",
+                            "placed.py")) == RESERVED
     kernels = {n for n in RESERVED if "_" in n.strip("_")}
     assert kernels and not any(keyword.iskeyword(n) for n in kernels)
 

@@ -1,9 +1,11 @@
-"""The fallback of a module on a mesh of two axes: four processes, gloo, a DeviceMesh, ragged nested shards."""
+"""Modules on a mesh of two axes: four processes, gloo, a DeviceMesh, ragged nested shards; DTensors and FSDP2."""
 
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
+import placed_ranks
 import pytest
 
 from chunkdsl.pipeline import check_source
@@ -62,6 +64,9 @@ x = draw(12, 16).bfloat16()
 y = m.local(mine(x, 0), part(w, 0, 2, tp).bfloat16(), part(v, 1, 2, tp).bfloat16())
 assert y.dtype is torch.bfloat16 and y.shape == (3, 16)
 m.close()
+sys.path.insert(0, sys.argv[3])
+import placed, placed_one, placed_ranks
+placed_ranks.check(placed.Placed, placed_one.PlacedOne, mesh)
 dist.destroy_process_group()
 print("rank", rank, "is right")
 """
@@ -69,16 +74,20 @@ print("rank", rank, "is right")
 
 @pytest.fixture
 def folder(tmp_path):
-    checked = check_source(Source("two_axes.chunk", SPEC))
-    assert not checked.report.failed, checked.report.diagnostics
-    (tmp_path / "two_axes.py").write_text(render_module(checked.schedule, ((2, 2),)), encoding="utf-8")
+    for name, spec, world in (
+        ("two_axes", SPEC, (2, 2)), ("placed", placed_ranks.TWO_AXES, (2, 2)), ("placed_one", placed_ranks.ONE_AXIS, 2)
+    ):  # fmt: skip
+        checked = check_source(Source(f"{name}.chunk", spec))
+        assert not checked.report.failed, checked.report.diagnostics
+        (tmp_path / f"{name}.py").write_text(render_module(checked.schedule, (world,)), encoding="utf-8")
     return tmp_path
 
 
 def test_four_processes_agree_with_whole_tensors(folder):
     command = [sys.executable, "-c", textwrap.dedent(RANK), str(folder)]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    ranks = [subprocess.Popen([*command, str(r)], **pipes) for r in range(4)]
+    here = str(Path(__file__).parent)
+    ranks = [subprocess.Popen([*command, str(r), here], **pipes) for r in range(4)]
     said = [p.communicate(timeout=240) for p in ranks]
     for rank, (out, err) in enumerate(said):
         assert out.strip() == f"rank {rank} is right", err[-2000:]

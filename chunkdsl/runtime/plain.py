@@ -1,0 +1,23 @@
+"""Arithmetic of fallbacks beside torch's own functions. Copied into the module."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+
+def wide(tensor):
+    """f32 where the dtype is a half; epilogues compute in it."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def narrow(tensor, dtype):
+    """Round to the declared dtype; float64 (which only the fallback takes) stays."""
+    return tensor if tensor.dtype == torch.float64 else tensor.to(dtype)
+
+
+def gelu_slope(x):
+    """The derivative of the erf form of gelu."""
+    density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density
