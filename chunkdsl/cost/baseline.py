@@ -39,7 +39,7 @@ def baseline(op: OpSchedule, world: int, dims: Mapping[str, int], machine: Machi
 
 def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: Machine) -> Iterator[Stage]:
     total, cols = evaluate(n.rows, dims), nominal_size(n.cols, dims, world)
-    rows = Geometry.of(n.rows, False, op.pad, dims, world).shard if n.space == "own" else total
+    rows = Geometry.of(n.rows, False, op.pad, dims, world, 1, n.layout).shard if n.space == "own" else total
     for move in n.moves:
         if move.kind == "gather":
             size = total * nominal_size(move.cols, dims, world) * ITEM[move.dtype]

@@ -16,7 +16,7 @@ from chunkdsl.editor.names import item_of
 from chunkdsl.editor.segments import Excerpt, Relations, Segment, excerpt
 from chunkdsl.ir.dump import policy_text, size_text, type_text
 from chunkdsl.ir.graph import Op, Program, Value
-from chunkdsl.ir.types import Partial, Replicate, Shard, TensorType, evaluate, shard_size
+from chunkdsl.ir.types import Partial, Replicate, Shard, TensorType, evaluate
 from chunkdsl.pipeline import Checked, check_report
 from chunkdsl.plan.schedule import OpSchedule
 from chunkdsl.source import Source
@@ -125,7 +125,7 @@ def local_text(program: Program, type: TensorType) -> str:
     for d, size in enumerate(type.shape):
         axis = type.axis_sharding(d)
         count = evaluate(size, largest)
-        shape.append(count if axis is None else shard_size(count, program.mesh.axes[axis].size))
+        shape.append(count if axis is None else type.layout_of(d).shard(count, program.mesh.axes[axis].size))
     count = type.dtype.bytes
     for size in shape:
         count *= size

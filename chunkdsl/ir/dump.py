@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from chunkdsl.ir.graph import Op, Program, Value
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, FuseFrom, Place, Policy
-from chunkdsl.ir.types import Mesh, Partial, SymSize, TensorType
+from chunkdsl.ir.types import Mesh, Partial, SymSize, TensorType, shards
 
 
 def size_text(size: SymSize) -> str:
@@ -30,8 +30,9 @@ def type_text(type: TensorType, mesh: Mesh, names: Sequence[str | None] = ()) ->
     padded = (*names, *[None] * (type.rank - len(names)))
     dims = []
     for d, (size, name) in enumerate(zip(type.shape, padded, strict=True)):
-        axes = [a.name for a, p in zip(mesh.axes, type.placements, strict=True) if getattr(p, "dim", None) == d]
-        place = "" if not axes else f" @ {axes[0]}" if len(axes) == 1 else f" @ ({', '.join(axes)})"
+        axes = [a.name for a, p in zip(mesh.axes, type.placements, strict=True) if shards(p, d)]
+        one = f" @ {type.layout_of(d).over(axes[0])}" if axes else ""
+        place = one if len(axes) < 2 else f" @ ({', '.join(axes)})"
         dims.append((name or size_text(size)) + place)
     summed = [a.name for a, p in zip(mesh.axes, type.placements, strict=True) if p == Partial()]
     tail = "" if not summed else f" sum {summed[0]}" if len(summed) == 1 else f" sum ({', '.join(summed)})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.record import record
 
 
@@ -152,12 +153,17 @@ class Replicate:
 
 @record
 class Shard:
-    """Contiguous, ceil-divided along `dim`, as DTensor's."""
+    """Cut along `dim`: contiguous and ceil-divided as DTensor's, or in another `layout`."""
 
     dim: int
+    layout: Layout = CONTIGUOUS
 
     def __str__(self) -> str:
-        return f"Shard({self.dim})"
+        return f"Shard({self.dim})" if self.layout == CONTIGUOUS else f"Shard({self.dim}, {self.layout})"
+
+    def along(self, dim: int) -> Shard:
+        """The same shards of another dimension."""
+        return Shard(dim, self.layout)
 
 
 @record
@@ -169,6 +175,11 @@ class Partial:
 
 
 Placement = Replicate | Shard | Partial
+
+
+def shards(placement: Placement, dim: int) -> bool:
+    """Is it a Shard of this dimension, in whatever layout?"""
+    return isinstance(placement, Shard) and placement.dim == dim
 
 
 @record
@@ -186,9 +197,13 @@ class TensorType:
     def axis_sharding(self, dim: int) -> int | None:
         """Index of the mesh axis that shards tensor dimension `dim`, or None."""
         for axis, p in enumerate(self.placements):
-            if isinstance(p, Shard) and p.dim == dim:
+            if shards(p, dim):
                 return axis
         return None
+
+    def layout_of(self, dim: int) -> Layout:
+        """How tensor dimension `dim` is cut; Contiguous where nothing cuts it."""
+        return next((p.layout for p in self.placements if shards(p, dim)), CONTIGUOUS)
 
 
 def shard_size(size: int, world: int) -> int:
@@ -204,8 +219,7 @@ def shard_rows(size: int, world: int, rank: int, inner: int = 1) -> int:
     """
     if inner > 1:
         return shard_rows(shard_rows(size, world // inner, rank // inner), inner, rank % inner)
-    s = shard_size(size, world)
-    return max(0, min(size, (rank + 1) * s) - rank * s)
+    return CONTIGUOUS.held(size, world, rank)
 
 
 def shard_first(size: int, world: int, rank: int, inner: int = 1) -> int:

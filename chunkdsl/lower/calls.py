@@ -14,8 +14,10 @@ from chunkdsl.check import axes as axis_rules
 from chunkdsl.check import names as rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Diagnostic
+from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.lower import all_to_all, collectives, norms, operators
 from chunkdsl.lower.kernel_calls import lower_kernel_call
+from chunkdsl.lower.layouts import dimension_and_place, find_layout, refuse_layouts
 from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.operands import Operand
 from chunkdsl.lower.operators import Enclosing
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 USAGE = {
     "all_gather": "`all_gather(t)` or `all_gather(t, over = axis)`",
-    "reduce_scatter": "`reduce_scatter(t, D)`, where D is the dimension to scatter",
+    "reduce_scatter": "`reduce_scatter(t, D)`, where D is the dimension to scatter, or `D @ zigzag(axis)`",
     "all_reduce": "`all_reduce(t)` or `all_reduce(t, over = axis)`",
     "all_to_all": "`all_to_all(t, D1 -> D2)`, from Shard(D1) to Shard(D2)",
     "gelu": "`gelu(t)`",
@@ -87,18 +89,33 @@ def _reduce_scatter(e: Expressions, call: nodes.Call) -> Operand | None:
     if args is None:
         return None
     t, axes = e.lower(call.args[0], _enclosing(e, call)), _over(e, call)
-    name = call.args[1]
-    if not isinstance(name, nodes.Ref):
-        e.fail(rules.wrong_arguments("reduce_scatter", name.span, "takes a dimension's name", USAGE["reduce_scatter"]))
+    to = dimension_and_place(call.args[1])
+    if to is None:
+        span = call.args[1].span
+        e.fail(rules.wrong_arguments("reduce_scatter", span, "takes a dimension's name", USAGE["reduce_scatter"]))
         return None
+    name, axis, written = to
     if not e.file.dims.is_dim(name.name, name.span):
         e.fail()
         return None
+    layout = CONTIGUOUS if written is None else find_layout(written, e.file.mesh)
+    if isinstance(layout, Diagnostic):
+        e.fail(layout)
+        return None
+    if axis is not None:
+        placed = find_axis(axis.name, axis.span, e.file.names, e.file.mesh, e.file.report)
+        if placed is None:
+            e.fail()
+            return None
+        if axes and axes != (placed,):
+            e.fail(rules.wrong_arguments("reduce_scatter", axis.span, "has another axis in `over`", "name it once"))
+            return None
+        axes = axes if axes is None else (placed,)
     if t is None or axes is None or not _is_tensor(e, call, t):
         return None
 
     def typed(t: Operand, axis: int | None):
-        return collectives.reduce_scatter(call, t, name.name, name.span, axis, e.speech)
+        return collectives.reduce_scatter(call, t, name.name, name.span, axis, e.speech, layout)
 
     return _along(e, call, t, axes, typed)  # of several axes the outer one first
 
@@ -150,6 +167,8 @@ def _all_to_all(e: Expressions, call: nodes.Call) -> Operand | None:
         return None
     if len(axes) > 1:
         e.fail(rules.wrong_arguments("all_to_all", call.span, "moves the shards of one axis", "`over = axis`"))
+        return None
+    if refuse_layouts("an all_to_all", [t], call.span, e.fail, "gather it: all_gather(t) is in the global order"):
         return None
     found = all_to_all.all_to_all(call, t, moves[0], axes[0] if axes else None, e.speech)
     if isinstance(found, Diagnostic):

@@ -11,7 +11,8 @@ from chunkdsl.check import axes as axis_rules
 from chunkdsl.check import placements as rules
 from chunkdsl.check import shapes as shape_rules
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix
-from chunkdsl.ir.types import Partial, Placement, Replicate, Shard, TensorType
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout
+from chunkdsl.ir.types import Partial, Placement, Replicate, Shard, TensorType, shards
 from chunkdsl.lower import placements as table
 from chunkdsl.lower.operands import Operand, Speech
 from chunkdsl.lower.operators import Typed
@@ -33,7 +34,7 @@ def all_gather(call: nodes.Call, t: Operand, axis: int | None, speech: Speech) -
                                             "all_reduce makes a Partial Replicate", (fix,))
         return rules.gather_needs_shard("Replicate", _over(axis, speech), t.span, t.labels(),
                                         "it is whole on every rank already", (speech.unwrap(call, t),))
-    inner = [i for i, p in enumerate(t.type.placements) if i > axis and p == placement]
+    inner = [i for i, p in enumerate(t.type.placements) if i > axis and shards(p, placement.dim)]
     if inner:
         name = speech.axis(inner[-1])
         return axis_rules.shards_out_of_order(speech.axis(axis), name, call.span, "this would leave strided shards",
@@ -42,9 +43,9 @@ def all_gather(call: nodes.Call, t: Operand, axis: int | None, speech: Speech) -
 
 
 def reduce_scatter(
-    call: nodes.Call, t: Operand, name: str, span: Span, axis: int | None, speech: Speech
+    call: nodes.Call, t: Operand, name: str, span: Span, axis: int | None, speech: Speech, layout: Layout = CONTIGUOUS
 ) -> tuple[Typed, int, int] | Diagnostic:
-    """Partial -> Shard(dimension `name`) over one axis. The type, the axis and the dimension."""
+    """Partial -> Shard(dimension `name`) over one axis, in a layout. The type, the axis and the dimension."""
     axis = _pick_axis("reduce_scatter", t, axis, Partial, call, speech)
     if isinstance(axis, Diagnostic):
         return axis
@@ -67,12 +68,12 @@ def reduce_scatter(
             f"its dimensions are {', '.join(known)}" if known else "its dimensions have no names: declare a `dim`")
         return shape_rules.dimension_not_in_tensor(name, speech.type(t), span, t.labels(), why, hint)
     dim = t.dims.index(name)
-    inner = [i for i, p in enumerate(t.type.placements) if i > axis and p == Shard(dim)]
+    inner = [i for i, p in enumerate(t.type.placements) if i > axis and shards(p, dim)]
     if inner:
         return axis_rules.shards_out_of_order(speech.axis(axis), speech.axis(inner[0]), call.span,
                                          f"{speech.axis(inner[0])} has cut {name} already",
                                          f"scatter over {speech.axis(axis)} first")
-    return Typed(_with(t.type, axis, Shard(dim)), t.dims), axis, dim
+    return Typed(_with(t.type, axis, Shard(dim, layout)), t.dims), axis, dim
 
 
 def all_reduce(call: nodes.Call, t: Operand, axis: int | None, speech: Speech) -> tuple[Typed, int] | Diagnostic:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from chunkdsl.ir.graph import Param, Statement, Value, axes_of
 from chunkdsl.ir.policy import Policy
-from chunkdsl.ir.types import DType, Partial, Placement, Replicate, Shard, SymSize, TensorType
+from chunkdsl.ir.types import DType, Partial, Placement, Replicate, Shard, SymSize, TensorType, shards
 from chunkdsl.lower import placements as table
 from chunkdsl.lower.facts import POINTWISE
 from chunkdsl.lower.paired import paired_policy
@@ -189,7 +189,8 @@ class Derivatives:
     def gathered(self, v: Value, d: Value) -> None:
         if not all(isinstance(d.type.placements[axis], Partial) for axis in axes_of(v)):
             self.refuse("a gathered value that is Replicate in its own right", v.span, "return the shard instead")
-        type = placed(d.type, axes_of(v), Shard(int(v.attrs["dim"])))
+        layout = v.args[0].type.layout_of(int(v.attrs["dim"]))
+        type = placed(d.type, axes_of(v), Shard(int(v.attrs["dim"]), layout))
         made = self.collective("reduce_scatter", v, d, type, dict(v.attrs))
         self.give(v.args[0], self.bind_for(v.args[0], made))
 
@@ -266,7 +267,7 @@ class Derivatives:
             return self.give(t, d)
         if t.type.rank != 1 or t.type.shape[0] != v.type.shape[-1] or v.type.rank != 2:
             self.refuse("a broadcast that is not of a vector over rows", v.span, "declare a vector of the row's length")
-        held = tuple(Partial() if p == Shard(0) else Shard(0) if p == Shard(1) else p for p in d.type.placements)
+        held = tuple(Partial() if shards(p, 0) else p.along(0) if shards(p, 1) else p for p in d.type.placements)
         source = self.bind(d, "d") if self.heavy(d) or d.kind in POINTWISE else d
         self.give(t, Value("sum_rows", (source,), TensorType(d.type.dtype, t.type.shape, held), self.span))
 

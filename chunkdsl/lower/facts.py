@@ -9,8 +9,9 @@ from chunkdsl.check.meshes import axes_mixed_in_one_op, sharded_behind_the_op
 from chunkdsl.check.targets import dtype_not_built, pattern_not_built
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value, axes_of
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.meshes import bindings, grid_of
-from chunkdsl.ir.types import DimRef, Shard, Share, SymSize, evaluate
+from chunkdsl.ir.types import DimRef, Share, SymSize, evaluate, shards
 from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch, Settled
 
@@ -76,9 +77,9 @@ class Facts:
     def _extent(self, value: Value, dim: int) -> Extent:
         """The axes of the op cut what the others leave: `sharded` says that they do, `Share` that others do."""
         size, axes = value.type.shape[dim], self.program.mesh.axes
-        cut = [i for i, p in enumerate(value.type.placements) if p == Shard(dim)]
+        cut = [i for i, p in enumerate(value.type.placements) if shards(p, dim)]
         if tuple(cut) == self.over:
-            return Extent(size, True)
+            return Extent(size, True, value.type.layout_of(dim))
         own = [i for i in cut if i in self.over]
         if own and len(self.over) == 1 and own[0] != cut[-1]:
             names = [axes[i].name for i in cut]
@@ -119,7 +120,11 @@ class Facts:
 
     def _high(self, extent: Extent) -> int:
         size = evaluate(extent.size, self.highs)
-        return -(-size // self.world) if extent.sharded else size
+        return extent.layout.shard(size, self.world) if extent.sharded else size
+
+    def _row_layout(self, value: Value) -> Layout:
+        """How the rows of a value are cut into the ranks' shards."""
+        return self._extent(value, 0).layout if value.type.rank else CONTIGUOUS
 
     def _dtype(self, value: Value) -> str:
         if value.type.dtype.value not in ("bf16", "f16", "f32"):
@@ -132,7 +137,7 @@ class Facts:
 
     def _aligned(self, value: Value, span) -> None:
         """Refuse a matrix whose rows may not be multiples of 16 bytes at every size: kernels load 16 at once."""
-        size, sharded = value.type.shape[-1], any(p == Shard(value.type.rank - 1) for p in value.type.placements)
+        size, sharded = value.type.shape[-1], value.type.axis_sharding(value.type.rank - 1) is not None
         if isinstance(size, int):
             return  # decided for each world size
         elements = 16 // value.type.dtype.bytes

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from chunkdsl.check.layouts import layout_rows_by_pointers, layouts_meet_in_a_product
 from chunkdsl.ir.graph import Value
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
 from chunkdsl.lower.kernel_tiles import KernelTiles
 from chunkdsl.plan.extents import matrix_name
+from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import (
     Buffer,
     Destination,
@@ -35,6 +38,8 @@ RESERVED = frozenset(
     "stage_shard close_call cdiv round_up shard_rows wide "
     "narrow any_placed local_of ranks_in pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
     "follow_sums program_number "
+    "zigzag_height zigzag_row cyclic_height cyclic_row "
+    "layout_shard layout_held layout_places in_order dealt_out "
     "tile_number copy_box deal_block deal join_columns cut_columns deal_shards".split()
 )
 
@@ -173,6 +178,7 @@ class OpBuilder(KernelTiles):
                 "give one of the two collectives place = own_sms(n)",
                 value.span,
             )
+        layout = self._meeting_layout(settled[2] if settled else None, scatter[0] if scatter else None)
         tiling = self._tiling(products, value)
         steps: list[Instruction] = []
         made = {p: b_operands[i].accumulator for i, p in enumerate(products)}
@@ -182,10 +188,29 @@ class OpBuilder(KernelTiles):
             operands, steps, result, destination, scatter[1] if scatter else None, tuple(moves), staging,
         )  # fmt: skip
         info = settled[2] if settled else scatter[0] if scatter else {}
+        if space != "own":
+            self.launches[-1] = replace(self.launches[-1], layout=layout)
+            self._check_pointers(info, destination)
         if info.get("routing") and info["order"] == "arrival":
             self.launches[-1] = replace(self.launches[-1], visits=info["routing"])
         if settled and settled[2].get("space") == "own":
             self.launches[-1] = replace(self.launches[-1], from_every=True)
+
+    def _meeting_layout(self, gather: dict | None, scatter: dict | None) -> Layout:
+        """The layout in which rows arrive and leave."""
+        found = [i for i in (gather, scatter) if i and "layout" in i]
+        if len(found) > 1 and found[0]["layout"] != found[1]["layout"]:
+            arrives, leaves = found
+            words = str(arrives["layout"]), str(leaves["layout"])
+            self.report.add(layouts_meet_in_a_product(*words, leaves["span"], arrives["span"]))
+            raise Refused
+        return found[0]["layout"] if found else CONTIGUOUS
+
+    def _check_pointers(self, info: dict, destination: Destination) -> None:
+        n = self.launches[-1]
+        if rows_apart(n) and "tma" in (destination.via, *(m.via for m in n.moves)):
+            self.report.add(layout_rows_by_pointers("reduce_scatter", str(n.layout), info["span"]))
+            raise Refused
 
     def _launch(
         self, name, value, space, walk, chunk, arrived, tiling, a, products, depth, sums,
@@ -218,6 +243,7 @@ class OpBuilder(KernelTiles):
                 moves=moves,
                 staging=staging,
                 body=body,
+                layout=self._row_layout(value) if space == "own" else CONTIGUOUS,
             )
         )
 

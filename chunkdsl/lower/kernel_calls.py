@@ -13,6 +13,7 @@ from chunkdsl.check.kernels import kernel_argument, kernel_size_sharded
 from chunkdsl.diagnostics import Label
 from chunkdsl.ir.types import DimRef, DType, Partial, Placement, Replicate, Shard, SymSize, TensorType
 from chunkdsl.lower.kernel_items import DeclaredKernel
+from chunkdsl.lower.layouts import refuse_layouts
 from chunkdsl.lower.operands import Operand
 from chunkdsl.lower.operators import Typed
 from chunkdsl.syntax import nodes
@@ -45,6 +46,8 @@ def lower_kernel_call(e: Expressions, call: nodes.Call, kernel: DeclaredKernel) 
     if len(kernel.binding.results) != 1:
         e.fail(kernel_argument(f"`{kernel.name}` has {len(kernel.binding.results)} results", call.span, "this call",
                                (), "this version calls kernels with one result"))
+        return None
+    if refuse_layouts("a kernel's argument", operands, call.span, e.fail, "gather it, or use contiguous shards"):
         return None
     sizes: dict[str, Unified] = {}
     for bound, operand in zip(tensors, operands, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chunkdsl.check import exchanges as rules
 from chunkdsl.diagnostics import Diagnostic
 from chunkdsl.ir.dump import shape_text
-from chunkdsl.ir.types import Replicate, Shard
+from chunkdsl.ir.types import Replicate
 from chunkdsl.lower import operators
 from chunkdsl.lower.operands import Operand, Speech
 from chunkdsl.lower.operators import Typed
@@ -21,7 +21,7 @@ def rms_norm(t: Operand, g: Operand, speech: Speech) -> Typed | Diagnostic:
     labels = (*t.labels(), *g.labels())
     if t.type.rank == 0:
         return rules.normalised_dim_not_whole("a scalar has no rows", t.span, labels)
-    if Shard(t.type.rank - 1) in t.type.placements:
+    if t.type.axis_sharding(t.type.rank - 1) is not None:
         return rules.normalised_dim_not_whole("its rows are sharded", t.span, labels)
     if g.type.shape != t.type.shape[-1:]:
         has, wants = shape_text(g.type.shape, g.dims), shape_text(t.type.shape[-1:], t.dims[-1:])

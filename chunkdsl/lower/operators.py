@@ -12,8 +12,10 @@ from chunkdsl.check import placements as rules
 from chunkdsl.check import shapes as shape_rules
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix, Label
 from chunkdsl.ir.dump import shape_text, size_text
-from chunkdsl.ir.types import DType, Partial, Placement, Shard, TensorType
+from chunkdsl.ir.layouts import CONTIGUOUS
+from chunkdsl.ir.types import DType, Partial, Placement, Shard, TensorType, shards
 from chunkdsl.lower import placements as table
+from chunkdsl.lower.layouts import clash_of_layouts
 from chunkdsl.lower.operands import Operand, Speech
 from chunkdsl.lower.placements import Clash
 from chunkdsl.source import Span
@@ -157,7 +159,7 @@ def _dtype(a: Operand, b: Operand, speech: Speech) -> DType | Diagnostic:
 
 
 def _contracted_axis(t: Operand, dim: int) -> int | None:
-    return next((i for i, p in enumerate(t.type.placements) if p == Shard(dim)), None)
+    return next((i for i, p in enumerate(t.type.placements) if shards(p, dim)), None)
 
 
 def _matrix_hint(t: Operand, speech: Speech) -> str:
@@ -189,8 +191,10 @@ def _sized(t: Operand, dim: int) -> str:
 
 def _matmul_clash(clash: Clash, a: Operand, b: Operand, axis: int, speech: Speech) -> Diagnostic:
     name, both = speech.axis(axis), (*a.labels(), *b.labels())
+    if clash is Clash.LAYOUTS:
+        return clash_of_layouts(a, b, axis, speech)
     if clash is Clash.CONTRACTED:
-        s, other, dim = (a, b, 1) if a.type.placements[axis] == Shard(1) else (b, a, 0)
+        s, other, dim = (a, b, 1) if shards(a.type.placements[axis], 1) else (b, a, 0)
         hint, fixes = speech.whole(s, axis)
         return rules.contracted_dim_sharded_on_one_side(
             a.dim_text(1), name, s.span, speech.label(other, axis), (*s.labels(), *other.labels()),
@@ -213,6 +217,8 @@ def _aligned_clash(clash: Clash, op: str, a: Operand, b: Operand, axis: int, spe
     if clash is Clash.DIVISOR:
         hint, fixes = speech.whole(b, axis)
         return rules.division_by_partial(speech.axis(axis), b.span, b.labels(), hint, fixes)
+    if clash is Clash.LAYOUTS:
+        return clash_of_layouts(a, b, axis, speech)
     if clash is Clash.UNLIKE:
         s, other = (a, b) if isinstance(a.type.placements[axis], Shard) else (b, a)
         alone = not isinstance(other.type.placements[axis], Shard)
@@ -257,7 +263,8 @@ def _partial_and_whole(op: str, a: Operand, b: Operand, axis: int, speech: Speec
         name = p.dims[d] if 0 <= d < p.type.rank else None
         hint, fixes = "reduce_scatter makes the Partial a Shard", ()
         if name is not None:
-            text = f"reduce_scatter({cut(p.span)}, {name}{speech.over('reduce_scatter', axis)})"
+            place = "" if placement.layout == CONTIGUOUS else f" @ {placement.layout.over(speech.axis(axis))}"
+            text = f"reduce_scatter({cut(p.span)}, {name}{place}{speech.over('reduce_scatter', axis)})"
             hint, fixes = f"`{' '.join(text.split())}`", (Fix("reduce it with reduce_scatter", (Edit(p.span, text),)),)
     found = "number" if whole.is_const else str(placement)
     return rules.partial_plus_whole(found, speech.axis(axis), whole.span, speech.label(p, axis),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chunkdsl.ir.graph import Value
+from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.lower.choices import rows_tiling
 from chunkdsl.lower.transports import Transports
 from chunkdsl.plan.routes import Walk
@@ -39,7 +40,7 @@ class OverRowsLaunches(Transports):
             name, value, "own" if self._sharded_rows(value) else "whole", Walk.UP, None, None,
             self._tiling(products, value), replace(a, name=f"{a.source}_a", role="at"),
             (Product("acc", replace(b, name=f"{b.source}_b", role="b")),),
-            Extent(over.rows, over.kept == "own"), None, operands, steps, result, destination, None, (), None,
+            self._depth(left, over), None, operands, steps, result, destination, None, (), None,
         )  # fmt: skip
         self.launches[-1] = replace(self.launches[-1], over=over)
 
@@ -49,7 +50,7 @@ class OverRowsLaunches(Transports):
         operand = replace(self._kept(source, f"{name}_rows"), role="fold")
         over = self._over(source, operand, operand)
         self._launch(
-            name, value, "whole", Walk.UP, None, None, FOLD, None, (), Extent(over.rows, over.kept == "own"), None,
+            name, value, "whole", Walk.UP, None, None, FOLD, None, (), self._depth(source, over), None,
             {}, [], "total", destination, None, (), None,
         )  # fmt: skip
         fold = Fold("total", replace(operand, name=f"{operand.source}_fold"))
@@ -59,12 +60,17 @@ class OverRowsLaunches(Transports):
         kept = "shards" if any(o.layout == "padded" for o in operands) else "whole"
         return OverRows(self._rows(rows_of), "own" if self._sharded_rows(rows_of) else kept)
 
+    def _depth(self, rows_of: Value, over: OverRows) -> Extent:
+        own = over.kept == "own"
+        return Extent(over.rows, own, self._row_layout(rows_of) if own else CONTIGUOUS)
+
     def _kept(self, value: Value, name: str) -> Operand:
         """An operand that lies on this rank when the launch begins."""
         if value.kind == "all_gather":
             self._gather(value, f"{name}_{self.names.get(value.args[0], 'x')}")
             operand = self.gathers[value][0]
-            if not any(n.chunk_flags == operand.arrived and n.space == "all" for n in self.launches):
+            apart = self._row_layout(value.args[0]) != CONTIGUOUS  # a tile needs the global order of both operands
+            if apart or not any(n.chunk_flags == operand.arrived and n.space == "all" for n in self.launches):
                 copy = self._fresh(f"{name}_whole")
                 self._tiles(value, copy, self._local(value, copy, False))
                 return Operand(copy, "a", self._dtype(value), copy, "plain")

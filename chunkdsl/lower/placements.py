@@ -21,6 +21,7 @@ class Clash(Enum):
     PARTIAL_AND_WHOLE = "Partial plus something that is not"
     DIVISOR = "divided by a Partial"
     UNLIKE = "sharded unlike"
+    LAYOUTS = "sharded alike, in different layouts"
     NONLINEAR = "nonlinear function of a Partial"
 
 
@@ -36,16 +37,16 @@ def matmul_axis(a: Placement, b: Placement) -> Placement | Clash:
             return Partial()
         case (Partial(), _) | (_, Partial()):
             return Clash.PARTIAL_AND_SHARD
-        case (Shard(dim=1), Shard(dim=0)):
-            return Partial()
+        case (Shard(dim=1, layout=p), Shard(dim=0, layout=q)):
+            return Partial() if p == q else Clash.LAYOUTS
         case (Shard(dim=1), _) | (_, Shard(dim=0)):
             return Clash.CONTRACTED
         case (Shard(), Shard()):
             return Clash.ROWS_AND_COLUMNS
         case (Shard(), _):
-            return Shard(0)
+            return a.along(0)
         case (_, Shard()):
-            return Shard(1)
+            return b.along(1)
         case _:
             return Replicate()
 
@@ -56,11 +57,11 @@ def align_axis(a: Placement, b: Placement, a_has: Has, b_has: Has) -> Placement 
         case (Replicate(), Replicate()):
             return Replicate()
         case (Shard(dim=d), Shard(dim=e)) if d == e and a_has(d) and b_has(d):
-            return Shard(d)
+            return a if a == b else Clash.LAYOUTS
         case (Shard(dim=d), Replicate()) if a_has(d) and not b_has(d):
-            return Shard(d)
+            return a
         case (Replicate(), Shard(dim=d)) if b_has(d) and not a_has(d):
-            return Shard(d)
+            return b
         case _:
             return Clash.UNLIKE
 
@@ -108,19 +109,19 @@ def swiglu_axis(a: Placement, b: Placement, a_has: Has, b_has: Has) -> Placement
 
 def transpose_axis(t: Placement) -> Placement:
     """`t.T` of a matrix."""
-    return Shard(1 - t.dim) if isinstance(t, Shard) else t
+    return t.along(1 - t.dim) if isinstance(t, Shard) else t
 
 
 def pick_axis(t: Placement) -> Placement | Clash:
     """`t[i]`: the leading dimension is gone."""
     if not isinstance(t, Shard):
         return t
-    return Clash.UNLIKE if t.dim == 0 else Shard(t.dim - 1)
+    return Clash.UNLIKE if t.dim == 0 else t.along(t.dim - 1)
 
 
 def in_result(placement: Placement, rank: int, result_rank: int) -> Placement:
     """A placement of an operand of `rank` dimensions, in dimensions of the result (trailing ones aligned)."""
-    return Shard(placement.dim + result_rank - rank) if isinstance(placement, Shard) else placement
+    return placement.along(placement.dim + result_rank - rank) if isinstance(placement, Shard) else placement
 
 
 def own_extent(type: TensorType, shape: tuple) -> Has:

@@ -1,5 +1,5 @@
 """Mesh and tensor declarations: `nodes.Mesh`, `nodes.TypeExpr` -> ir types. Reports unknown axes and dtypes, axes and
-dimensions used twice, and the layouts and meshes that are not built. Expressions are typed in `expressions.py`.
+dimensions used twice, and meshes that are not built. Expressions are typed in `expressions.py`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from chunkdsl.check import shapes as shape_rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix, Report
 from chunkdsl.ir.types import DType, Mesh, MeshAxis, Partial, Placement, Replicate, Shard, SymSize, TensorType
+from chunkdsl.lower.layouts import as_written, find_layout
 from chunkdsl.lower.names import Names
 from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.sizes import Dims
 from chunkdsl.source import Span
 from chunkdsl.syntax import nodes
 
-LAYOUTS = ("zigzag", "cyclic", "ragged")
 DTYPES = {d.value: d for d in DType}
 BUILT_DTYPES = (DType.BF16, DType.F16, DType.F32)
 _NEAR_DTYPE = Nearest(DTYPES)
-_NEAR_LAYOUT = Nearest(LAYOUTS)
 _SPELLINGS = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "fp16": "f16", "float32": "f32", "float": "f32",
               "fp32": "f32", "fp8": "f8e4m3", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "int8": "i8",
               "int32": "i32", "int": "i32", "int64": "i64"}
@@ -104,8 +103,12 @@ class Tensors:
         good = True
         for d, dim in enumerate(type.dims):
             if isinstance(dim.place, nodes.Layout):
-                self._report.add(self._layout(dim.place))
-                good = False
+                layout = find_layout(as_written(dim.place), self._mesh)
+                if isinstance(layout, Diagnostic):
+                    self._report.add(layout)
+                    good = False
+                else:
+                    good &= self._axes(dim.place.axes, Shard(d, layout), found)
             elif dim.place is not None:
                 good &= self._axes(dim.place, Shard(d), found)
         if type.partial is not None:
@@ -136,14 +139,6 @@ class Tensors:
                 found[index] = (placement, name.span)
                 last = max(last, index)
         return good
-
-    def _layout(self, layout: nodes.Layout) -> Diagnostic:
-        kind = layout.kind
-        if kind.text not in LAYOUTS:
-            return name_rules.unknown_name(kind.text, kind.span, "a layout", _NEAR_LAYOUT.of(kind.text),
-                                           "layouts are zigzag, cyclic, ragged")
-        axes = ", ".join(n.text for n in layout.axes.names)
-        return not_built_yet(f"the layout `{kind.text}`", layout.span, f"use contiguous shards: `@ {axes}`")
 
 
 def find_axis(name: str, span: Span, names: Names, mesh: Mesh | None, report: Report) -> int | None:

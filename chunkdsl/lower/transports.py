@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from chunkdsl.check.resources import too_many_flags, too_many_programs
 from chunkdsl.ir.graph import Value
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import SymSize, dims_in, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
@@ -36,6 +37,7 @@ class Transports(Epilogue):
         name = f"{source}_gathered" if source.startswith(f"{self.op.name}_") else f"{self.op.name}_{source}_gathered"
         name = self._fresh(name, "", "_arrived", "_ready", "_pieces")
         dtype, cols, rows = self._dtype(value), self._cols(value), self._rows(value)
+        layout = self._row_layout(value.args[0])
         settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices, self.settled)
         row_bytes = self._high(cols) * value.type.dtype.bytes
         routing = routing_of(value, self.program, settle)
@@ -45,9 +47,10 @@ class Transports(Epilogue):
             info = settle.gather()
             info["chunk"] = settle.chunk_rows(row_bytes)
         else:
-            shard = -(-evaluate(rows, self.highs) // self.world)
+            shard = layout.shard(evaluate(rows, self.highs), self.world)
             info = settle_gather(settle, routing)
             info["chunk"] = chunk_of(settle, routing, row_bytes, shard, self.grid)
+        info["layout"], info["span"] = layout, value.span
         copies = settle.buffers(row_bytes * evaluate(rows, self.highs), info["via"] == "copy_engine")
         self._settled(settle, info)
         self._aligned(value, value.span)
@@ -55,15 +58,15 @@ class Transports(Epilogue):
             what = "copy engines for rows of a run-time length"
             self._refuse(what, "fix the length, or write via = ldst", value.span)
         self.slots.append(copies)
-        self._words(info["chunk"], rows, f"all_gather({source})", value)
+        self._words(info["chunk"], rows, f"all_gather({source})", value, layout)
         pull = routing.fetches if routing else info["side"] == "pull"
-        self.buffers.append(Buffer(name, "symmetric", dtype, "world", rows, cols))
-        self.flags.append(Flags(f"{name}_arrived", "symmetric", "chunk", rows, info["chunk"]))
+        self.buffers.append(Buffer(name, "symmetric", dtype, "world", rows, cols, layout=layout))
+        self.flags.append(Flags(f"{name}_arrived", "symmetric", "chunk", rows, info["chunk"], layout=layout))
         if pull:
             self.flags.append(Flags(f"{name}_ready", "symmetric", "rank", rows))
         if info["via"] != "copy_engine":
             per = "pair" if routing else "chunk"
-            self.counters.append(Flags(f"{name}_pieces", "local", per, rows, info["chunk"]))
+            self.counters.append(Flags(f"{name}_pieces", "local", per, rows, info["chunk"], layout=layout))
         line = self._line(value.span)
         moves = Moves(
             name=f"{name}_move",
@@ -110,13 +113,15 @@ class Transports(Epilogue):
         wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
         one_shot = algorithm == "one_shot"
         rows, cols = self._rows(source), self._cols(source)
+        layout = self._row_layout(reduction)
+        info["layout"], info["span"] = layout, reduction.span
         row_bytes = self._high(cols) * (4 if wire == "f32" else 2)
-        shard = -(-evaluate(rows, self.highs) // self.world)
+        shard = layout.shard(evaluate(rows, self.highs), self.world)
         chunk = chunk_of(settle, routing, row_bytes, shard, self.grid) if routing else settle.chunk_rows(row_bytes)
         copies = settle.buffers(row_bytes * evaluate(rows, self.highs), False)
         self._settled(settle, info)
         self.slots.append(copies)
-        self._words(chunk, rows, reduction.kind, reduction)
+        self._words(chunk, rows, reduction.kind, reduction, layout)
         ends = ("_stage", "_arrived", "_tiles", "_partials", "_done", "_pieces")
         stem = self._fresh(name, *ends, *(f"_total{end}" for end in ("", "_arrived", "_tiles")))
         sent, moves, parts_source = self._partials(stem, wire, rows, cols, chunk, info, one_shot, reduction)
@@ -159,9 +164,10 @@ class Transports(Epilogue):
         ring, pull = info["route"] == "ring", info["side"] == "pull"
         own_sms = info["place"].kind == "own_sms"
         groups = "world_whole" if one_shot and not pull else "whole" if one_shot else "world"
-        self.buffers.append(Buffer(stage, "symmetric", wire, groups, rows, cols))
-        self.flags.append(Flags(arrived, "symmetric", "chunk", rows, chunk, one_shot))
-        self.counters.append(Flags(f"{name}_tiles", "local", "chunk", rows, chunk, one_shot))
+        cut = info["layout"]
+        self.buffers.append(Buffer(stage, "symmetric", wire, groups, rows, cols, layout=cut))
+        self.flags.append(Flags(arrived, "symmetric", "chunk", rows, chunk, one_shot, cut))
+        self.counters.append(Flags(f"{name}_tiles", "local", "chunk", rows, chunk, one_shot, cut))
         if pull:
             sent = Destination("publish", stage, wire, "padded", arrived, counters=f"{name}_tiles", everyone=one_shot)
             return sent, None, stage
@@ -171,9 +177,10 @@ class Transports(Epilogue):
             sent = Destination("push", stage, wire, "padded", arrived, counters=tiles, via=via, everyone=one_shot)
             return sent, None, stage
         partial, done = f"{name}_partials", f"{name}_done"
-        self.buffers.append(Buffer(partial, "local", wire, "world", rows, cols))
-        self.flags.append(Flags(done, "local", "chunk", rows, chunk))
-        self.counters.append(Flags(f"{name}_pieces", "local", "pair" if routing else "chunk", rows, chunk))
+        self.buffers.append(Buffer(partial, "local", wire, "world", rows, cols, layout=cut))
+        self.flags.append(Flags(done, "local", "chunk", rows, chunk, layout=cut))
+        per = "pair" if routing else "chunk"
+        self.counters.append(Flags(f"{name}_pieces", "local", per, rows, chunk, layout=cut))
         sent = Destination(
             "hand_over", partial, wire, "padded", arrived, done, None if ring or routing else stage, f"{name}_tiles"
         )
@@ -197,8 +204,8 @@ class Transports(Epilogue):
         )
         return sent, moves, stage
 
-    def _words(self, chunk, rows: SymSize, what: str, value: Value) -> None:
-        shard = -(-evaluate(rows, self.highs) // self.world)
+    def _words(self, chunk, rows: SymSize, what: str, value: Value, layout: Layout = CONTIGUOUS) -> None:
+        shard = layout.shard(evaluate(rows, self.highs), self.world)
         per = chunk.count if isinstance(chunk, ChunkCount) else -(-shard // chunk.count)
         if per * self.world > FLAG_WORDS:
             self.report.add(too_many_flags(per * self.world, FLAG_WORDS, what, value.policy.spans.get("chunk")))

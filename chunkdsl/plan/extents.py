@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.types import SymSize
 from chunkdsl.record import record
 
 
 @record
 class Extent:
-    """A size of one rank: `size` elements, ceil-divided over the ranks when `sharded`."""
+    """A size of one rank: `size` elements, cut over the ranks in a `layout` when `sharded`."""
 
     size: SymSize
     sharded: bool = False
+    layout: Layout = CONTIGUOUS
 
 
 @record

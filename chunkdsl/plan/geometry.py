@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout, Run
 from chunkdsl.ir.meshes import inner_of, of_rank
 from chunkdsl.ir.policy import ChunkCount, ChunkSize
 from chunkdsl.ir.types import SymSize, evaluate, shard_first, shard_rows
@@ -17,40 +18,59 @@ from chunkdsl.plan.schedule import Extent, Launch
 def local_size(extent: Extent, dims: Mapping[str, int], world: int, rank: int, over: tuple[str, ...] = ()) -> int:
     """Elements of an extent that `rank` holds. `over`: the axes of an op on a mesh of two."""
     size = evaluate(extent.size, of_rank(over, dims, rank))
+    if extent.sharded and extent.layout != CONTIGUOUS:
+        return extent.layout.held(size, world, rank)
     return shard_rows(size, world, rank, inner_of(over, dims)) if extent.sharded else size
 
 
 def nominal_size(extent: Extent, dims: Mapping[str, int], world: int) -> int:
     """The same for the rank that holds most: columns of a buffer, equal on every rank."""
     size = evaluate(extent.size, dims)
-    return -(-size // world) if extent.sharded else size
+    return extent.layout.shard(size, world) if extent.sharded else size
+
+
+def rows_apart(n: Launch) -> bool:
+    """Do the rows of a tile lie apart in the left operand of its products? They are then read by pointers."""
+    return n.layout != CONTIGUOUS and n.space == "all" and n.a is not None and n.a.layout == "plain"
 
 
 @dataclass(frozen=True)
 class Geometry:
     """`rows` elements cut into `groups` shards of at most `shard` rows, kept every `stride` rows. Two axes cut one
-    after the other: the outer one into `groups` / `inner` parts, the inner one each part into `inner` shards."""
+    after the other: the outer one into `groups` / `inner` parts, the inner one each part into `inner` shards. `layout`
+    says which rows a shard has, where one axis cuts."""
 
     rows: int
     groups: int
     shard: int
     stride: int
     inner: int = 1
+    layout: Layout = CONTIGUOUS
 
     @staticmethod
-    def of(rows: SymSize, whole: bool, pad: int, dims: Mapping[str, int], world: int, inner: int = 1) -> Geometry:
+    def of(
+        rows: SymSize, whole: bool, pad: int, dims: Mapping[str, int], world: int, inner: int = 1,
+        layout: Layout = CONTIGUOUS,
+    ) -> Geometry:  # fmt: skip
         n = evaluate(rows, dims)
-        groups = 1 if whole else world
-        shard = max(1, -(-n // groups))
-        return Geometry(n, groups, shard, -(-shard // pad) * pad, 1 if whole else inner)
+        groups, layout = (1, CONTIGUOUS) if whole else (world, layout)
+        shard = max(1, layout.shard(n, groups))
+        return Geometry(n, groups, shard, -(-shard // pad) * pad, 1 if whole else inner, layout)
 
     def height(self, owner: int) -> int:
         """Rows that shard `owner` really has: 0 for an empty one."""
-        return shard_rows(self.rows, self.groups, owner, self.inner)
+        if self.inner > 1:
+            return shard_rows(self.rows, self.groups, owner, self.inner)
+        return self.layout.held(self.rows, self.groups, owner)
 
-    def first(self, owner: int) -> int:
-        """The row of the tensor that shard `owner` begins with."""
-        return shard_first(self.rows, self.groups, owner, self.inner)
+    def runs(self, owner: int, first: int, end: int) -> Iterator[Run]:
+        """Rows first..end of shard `owner` as runs that are contiguous in the tensor: (row in the shard, row of the
+        tensor, rows), each at least one row."""
+        if self.inner > 1:
+            if first < end:
+                yield first, shard_first(self.rows, self.groups, owner, self.inner) + first, end - first
+        else:
+            yield from self.layout.runs(self.rows, self.groups, owner, first, end)
 
     def chunk(self, chunk: ChunkSize) -> int:
         """Rows of a chunk."""

@@ -9,6 +9,8 @@ Rows. The row dim of M elements is cut into W shards of S = max(1, ceil(M / W)) 
 C = ceil(S / chunk) chunks and ceil(S / BM) row blocks, the same numbers on every rank: short and empty shards have
 chunks and blocks without rows, which wait and signal like the others. Communication buffers keep a shard every
 `stride` rows, S rounded up to `pad`, so that no tile reads into a shard that is still arriving.
+A zigzag or cyclic shard (`layout`, ir/layouts) is contiguous in parameters, results and communication buffers: chunks
+and transfers are as ever. In what has rows in the global order ("plain"), each row of a tile has a place of its own.
 
 Flags guard content: the word (shard, chunk) of `arrived` says that these rows are here, whatever the route. The
 consumer therefore needs no route arithmetic, and the producer of a region is found without solving for it.
@@ -19,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chunkdsl.ir.graph import Gradient
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
@@ -56,6 +59,7 @@ class Buffer:
     rows: SymSize
     cols: Extent
     slots: int = 1
+    layout: Layout = CONTIGUOUS
 
 
 @record
@@ -70,6 +74,7 @@ class Flags:
     rows: SymSize
     chunk: ChunkSize | None = None
     whole: bool = False  # chunks of the whole row dim, not of a shard
+    layout: Layout = CONTIGUOUS
 
 
 @record
@@ -258,7 +263,7 @@ class Launch:
     fold: Fold | None = None
     from_every: bool = False
     body: KernelBody | None = None
-
+    layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
 
 @record
 class Store:

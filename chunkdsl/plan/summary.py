@@ -174,7 +174,7 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
         return 2 * RUNS * world
     count, grid = 0, grid_of(world, tuple([dims[axis] for axis in op.over]))
     for n in op.launches:
-        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world, inner_of(op.over, dims))
+        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world, inner_of(op.over, dims), n.layout)
         chunks = max([g.chunks(c) for c in (n.chunk, n.out_chunk) if c is not None], default=1)
         runs = min(chunks, -(-g.shard // n.tiling.bm))
         count += world * ((world if n.space in ("all", "columns") else 1) * runs)
@@ -191,7 +191,7 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
         return
     yield Started("open_call", "open", op.line, "takes the next epoch")
     for n in op.launches:
-        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world, inner_of(op.over, dims))
+        g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world, inner_of(op.over, dims), n.layout)
         if n.staging:
             s = n.staging
             barrier = ", then an entry barrier" if s.wait_all else ""
@@ -265,7 +265,7 @@ def _chunks(op: OpSchedule, world: int, dims: Mapping[str, int]):
             cols = d.deal.cols if d.deal else n.cols
             found.append((n.out_chunk, d.stage or d.buffer, cols, d.dtype, n.space == "whole"))
         for chunk, buffer, cols, dtype, whole in found:
-            g = Geometry.of(n.rows, whole, op.pad, dims, world, inner_of(op.over, dims))
+            g = Geometry.of(n.rows, whole, op.pad, dims, world, inner_of(op.over, dims), n.layout)
             rule = f"{chunk.count} per shard" if isinstance(chunk, ChunkCount) else f"{chunk.count} rows"
             width = local_size(cols, dims, world, 0, op.over)
             rows = g.chunk(chunk)

@@ -129,9 +129,8 @@ def _results(op: OpSchedule, world: int, rank: int, call: int, dims: Dims, conte
     kept = {b.name for b in op.buffers}
     for n in op.launches:
         if n.destination.kind == "local" and n.destination.buffer not in kept:
-            region, origin = _result(op, n, world, rank, call, dims)
-            if not region.empty:
-                what, mask = contents.of(n)
+            what, mask = contents.of(n)
+            for region, origin in _result(op, n, world, rank, call, dims):
                 yield Access(Act.NEED, region, None, what, mask, (origin, 0))
     written = {n.destination.buffer for n in op.launches}
     for name in (name for r in op.results for name in r.written):
@@ -139,19 +138,23 @@ def _results(op: OpSchedule, world: int, rank: int, call: int, dims: Dims, conte
             yield Access(Act.NEED, Region(name, rank, call, 0, 1, 0, 1), None, name)
 
 
-def _result(op: OpSchedule, n: Launch, world: int, rank: int, call: int, dims: Dims) -> tuple[Region, int]:
-    """The whole of a result on one rank, and the row of the tensor that it begins with."""
-    g = Geometry.of(n.rows, False, op.pad, dims, world, inner_of(op.over, dims))
-    own = n.destination.layout == "own"
-    rows = g.height(rank) if own else g.rows
-    region = Region(n.destination.buffer, rank, call, 0, rows, 0, local_size(n.cols, dims, world, rank, op.over))
-    return region, g.first(rank) if own else 0
+def _result(
+    op: OpSchedule, n: Launch, world: int, rank: int, call: int, dims: Dims
+) -> Iterator[tuple[Region, int]]:
+    """The whole of a result on one rank, in regions with the rows of the tensor that they begin with."""
+    g = Geometry.of(n.rows, False, op.pad, dims, world, inner_of(op.over, dims), n.layout)
+    cols = local_size(n.cols, dims, world, rank, op.over)
+    runs = g.runs(rank, 0, g.height(rank)) if n.destination.layout == "own" else ((0, 0, g.rows),)
+    for at, origin, rows in runs:
+        region = Region(n.destination.buffer, rank, call, at, at + rows, 0, cols)
+        if not region.empty:
+            yield region, origin
 
 
 def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[Buffer]:
     for b in op.buffers:
         g = Geometry.of(
-            b.rows, b.groups not in ("world", "shard"), op.pad, bounds, world, inner_of(op.over, bounds)
+            b.rows, b.groups not in ("world", "shard"), op.pad, bounds, world, inner_of(op.over, bounds), b.layout
         )
         rows = evaluate(b.rows, bounds) if b.groups == "whole" and b.kind == "local" else g.stride
         rows *= 1 if b.groups in ("whole", "shard") else world

@@ -26,22 +26,27 @@ def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live:
             found += arrived(f, o.source, f.deals[o.source], rank, owner, first, live)
         elif kind == "symmetric":
             at = owner * g.stride
-            region = Region(o.source, rank, f.slot, at + first, at + live, 0, f.widths[o.source])
             what, mask = f.contents.gathered(o.source)
-            found.append(Access(Act.NEED, region, None, what, mask, (g.first(owner) + first, 0)))
+            for row, origin, rows in g.runs(owner, first, live):
+                region = Region(o.source, rank, f.slot, at + row, at + row + rows, 0, f.widths[o.source])
+                found.append(Access(Act.NEED, region, None, what, mask, (origin, 0)))
+        elif o.layout == "own":
+            found += f.reads_local(o.source, rank, first, live)
         else:
-            low = first if o.layout == "own" else g.first(owner) + first
-            found += f.reads_local(o.source, rank, low, low + live - first)
+            for _, low, rows in g.runs(owner, first, live):
+                found += f.reads_local(o.source, rank, low, low + rows)
     cols = f.cols[rank]
     if n.destination.deal:
         found += dealt(f, rank, taker, first, live)
     elif cols:
 
-        def box(buffer: str, on: int, slot: int, row: int) -> Region:
-            return Region(buffer, on, slot, row, row + live - first, 0, cols)
-
         writes = _sum_writes if n.sums else _local_writes if n.destination.kind == "local" else _partial_writes
-        found += writes(f, rank, owner, first, box)
+        for row, origin, rows in g.runs(owner, first, live):
+
+            def box(buffer: str, on: int, slot: int, row: int, rows: int = rows) -> Region:
+                return Region(buffer, on, slot, row, row + rows, 0, cols)
+
+            found += writes(f, rank, owner, row, origin, box)
     return tuple(found)
 
 
@@ -50,7 +55,7 @@ def _over_rows(f: Frame, rank: int) -> list[Access]:
     n, found = f.launch, []
     if n.over is None:
         return found
-    g = Geometry.of(n.over.rows, False, f.op.pad, f.dims, f.world, f.inner)
+    g = Geometry.of(n.over.rows, False, f.op.pad, f.dims, f.world, f.inner, n.depth.layout)
     for o in (n.fold.operand,) if n.fold else (n.a, n.products[0].b):
         kind = f.kinds.get(o.source)
         if kind == "symmetric":
@@ -65,23 +70,26 @@ def _over_rows(f: Frame, rank: int) -> list[Access]:
     return found
 
 
-def _local(f: Frame, rank: int, owner: int, first: int, box: Box) -> Region:
+# Of the rows that a tile writes each call below makes one run, contiguous in the shard (from `first`) and in the tensor
+# (from `origin`).
+
+
+def _local(f: Frame, rank: int, first: int, origin: int, box: Box) -> Region:
     """A buffer of the instance, or a result, which is new for every call."""
     d = f.launch.destination
-    row = first if d.layout == "own" else f.geometry.first(owner) + first
-    return box(d.buffer, rank, 0 if d.buffer in f.kinds else f.call, row)
+    return box(d.buffer, rank, 0 if d.buffer in f.kinds else f.call, first if d.layout == "own" else origin)
 
 
-def _local_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[Access]:
+def _local_writes(f: Frame, rank: int, owner: int, first: int, origin: int, box: Box) -> list[Access]:
     n, g = f.launch, f.geometry
-    region, (what, mask) = _local(f, rank, owner, first, box), f.contents.of(n)
+    region, (what, mask) = _local(f, rank, first, origin, box), f.contents.of(n)
     moved = next((o for o in n.operands if o.arrived and not n.products), None)
     if moved is not None and what != n.name:  # copied out of a broadcast buffer
         return [Access(Act.COPY, region, box(moved.source, rank, f.slot, owner * g.stride + first))]
-    return [Access(Act.PUT, region, None, what, mask, (g.first(owner) + first, 0))]
+    return [Access(Act.PUT, region, None, what, mask, (origin, 0))]
 
 
-def _partial_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[Access]:
+def _partial_writes(f: Frame, rank: int, owner: int, first: int, origin: int, box: Box) -> list[Access]:
     """This rank's addend of a sum, where those who add will read it or the moves fetch it."""
     d, g = f.launch.destination, f.geometry
     row = owner * g.stride + first
@@ -94,10 +102,10 @@ def _partial_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> li
         regions = [box(d.stage, rank, f.slot, row)]
     else:
         regions = [box(d.buffer, rank, 0, row)]
-    return [Access(Act.PUT, r, None, f.sum_name, 1 << rank, (g.first(owner) + first, 0)) for r in regions]
+    return [Access(Act.PUT, r, None, f.sum_name, 1 << rank, (origin, 0)) for r in regions]
 
 
-def _sum_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[Access]:
+def _sum_writes(f: Frame, rank: int, owner: int, first: int, origin: int, box: Box) -> list[Access]:
     """Copies the first addend and adds the others in place; a broadcast then copies the total to every peer."""
     n, g, stage = f.launch, f.geometry, f.launch.sums.parts.source
     row = owner * g.stride + first
@@ -114,7 +122,7 @@ def _sum_writes(f: Frame, rank: int, owner: int, first: int, box: Box) -> list[A
     else:
         parts = [box(stage, rank, f.slot, q * g.stride + first) for q in range(f.world)]
     d = n.destination
-    to = _local(f, rank, owner, first, box) if d.kind == "local" else box(d.buffer, rank, f.slot, row)
+    to = _local(f, rank, first, origin, box) if d.kind == "local" else box(d.buffer, rank, f.slot, row)
     made = [Access(Act.COPY, to, parts[0])] + [Access(Act.ADD, to, p) for p in parts[1:]]
     if d.kind == "broadcast":
         made += [Access(Act.COPY, box(d.buffer, p, f.slot, row), to) for p in range(f.world) if p != rank]

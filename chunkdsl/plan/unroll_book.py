@@ -19,7 +19,9 @@ class Book:
         self.joins: dict[int, list[int]] = {}
         self._numbers: dict[tuple[str, int, int, int], int] = {}
         self._words = {
-            f.name: Geometry.of(f.rows, f.whole, op.pad, bounds, world).chunk_cap(f.chunk) for f in op.flags if f.chunk
+            f.name: Geometry.of(f.rows, f.whole, op.pad, bounds, world, 1, f.layout).chunk_cap(f.chunk)
+            for f in op.flags
+            if f.chunk
         }
 
     def open(self, lane: str, serial: bool, launch: str = "", programs: int = 0) -> None:

@@ -31,7 +31,8 @@ class Frame:
         self.book, self.contents = book, contents
         self.inner = inner_of(op.over, dims)
         self.grid = grid_of(world, tuple([dims[axis] for axis in op.over]))
-        self.geometry = g = Geometry.of(launch.rows, launch.space == "whole", op.pad, dims, world, self.inner)
+        whole = launch.space == "whole"
+        self.geometry = g = Geometry.of(launch.rows, whole, op.pad, dims, world, self.inner, launch.layout)
         self.heights = [g.height(owner) for owner in range(world)]
         self.blocks = list(g.blocks(launch))
         self.cols = [local_size(launch.cols, dims, world, rank, op.over) for rank in range(world)]
@@ -68,10 +69,13 @@ class Frame:
         if source not in self._local:
             maker = self.contents.maker(source)
             own = maker.destination.layout == "own"
-            g = Geometry.of(maker.rows, False, self.op.pad, self.dims, self.world, self.inner)
+            g = Geometry.of(maker.rows, False, self.op.pad, self.dims, self.world, self.inner, maker.layout)
             over, ranks = self.op.over, range(self.world)
             cols = [local_size(maker.cols, self.dims, self.world, rank, over) for rank in ranks]
-            self._local[source] = *self.contents.of(maker), [g.first(rank) if own else 0 for rank in ranks], cols
-        what, mask, origins, cols = self._local[source]
-        region = Region(source, rank, 0, low, high, 0, cols[rank])
-        return [] if region.empty else [Access(Act.NEED, region, None, what, mask, (origins[rank] + low, 0))]
+            self._local[source] = *self.contents.of(maker), g if own else None, cols
+        what, mask, g, cols = self._local[source]
+        if not cols[rank] or low >= high:
+            return []
+        runs = g.runs(rank, low, high) if g else ((low, low, high - low),)
+        boxes = [(Region(source, rank, 0, at, at + rows, 0, cols[rank]), origin) for at, origin, rows in runs]
+        return [Access(Act.NEED, box, None, what, mask, (origin, 0)) for box, origin in boxes]

@@ -33,10 +33,13 @@ def add_staging(f: Frame, rank: int) -> None:
 
 def _staged_shard(f: Frame, rank: int) -> tuple[Access, ...]:
     s, g, height = f.launch.staging, f.geometry, f.heights[rank]
-    region = Region(s.buffer, rank, f.slot, rank * g.stride, rank * g.stride + height, 0, f.widths[s.buffer])
     reads = f.reads_local(s.source, rank, 0, height) if s.source in f.kinds else []
-    put = () if region.empty else (Access(Act.PUT, region, None, s.source, 1, (g.first(rank), 0)),)
-    return (*reads, *put)
+    puts, width = [], f.widths[s.buffer]
+    for at, origin, rows in g.runs(rank, 0, height) if width else ():
+        row = rank * g.stride + at
+        region = Region(s.buffer, rank, f.slot, row, row + rows, 0, width)
+        puts.append(Access(Act.PUT, region, None, s.source, 1, (origin, 0)))
+    return (*reads, *puts)
 
 
 def add_copies(f: Frame, m: Moves, rank: int, begin: int) -> None:

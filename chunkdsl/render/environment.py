@@ -13,6 +13,7 @@ from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
 from chunkdsl.plan.tables import RouteTable
+from chunkdsl.render.layout import layout_value
 from chunkdsl.render.view import chunk_cap_text, chunk_text, cut_before, dim_text, extent_cap_text, extent_text
 from chunkdsl.resources import folder
 
@@ -61,7 +62,7 @@ def extent_pair(extent: Extent) -> str:
         text = str(size)
     else:
         text = f"lambda d: {dim_text(size, 'd')}"
-    return f"({text}, {extent.sharded}{more})"
+    return f"({text}, {layout_value(extent.layout) if extent.sharded else False}{more})"
 
 
 def placements_text(tensor) -> str:
@@ -94,7 +95,7 @@ def ranges_text(numbers) -> str:
 
 def flops_text(launch: Launch, nested: bool) -> str:
     """A multiplication and an addition for each element of the products' operands."""
-    rows = extent_text(Extent(launch.rows, launch.space == "own"), nested)
+    rows = extent_text(Extent(launch.rows, launch.space == "own", launch.layout), nested)
     factors = 2 * len(launch.products), rows, extent_text(launch.cols, nested), extent_text(launch.depth, nested)
     return " * ".join(
         str(f) if isinstance(f, int) or f.isidentifier() or f.endswith(")") else f"({f})" for f in factors
@@ -140,6 +141,7 @@ def environment() -> Environment:
         "bound_size": lambda s: dim_text(s, "bounds"),
         "local_cap": extent_cap_text,
         "extent": extent_pair,
+        "layout": layout_value,
         "chunk_rows": chunk_text,
         "chunk_cap": chunk_cap_text,
         "host_walk": WALKS.__getitem__,

@@ -22,6 +22,7 @@ FILES = (
     "layer.py",
     "failures.py",
     "operation.py",
+    "layouts.py",
     "exchange.py",
     "cuda.py",
     "multimem.py",

@@ -7,16 +7,19 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace
 
 import chunkdsl
+from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.meshes import World, route_world
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.body import KernelBody
+from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Parameter, Result, Schedule
 from chunkdsl.plan.tables import route_tables
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
-from chunkdsl.render.view import LaunchView, cut_before, dim_text, extent_text, memory_entries
+from chunkdsl.render.memory import memory_entries
+from chunkdsl.render.view import LaunchView, cut_before, dim_text, extent_text
 
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
@@ -184,6 +187,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         gradient=gradient_of(op, schedule),
         memory=memory_entries(op, TORCH),
         plain_names=plain_names(views),
+        base="LayoutOperation" if has_layouts(op) else "Operation",
     )
     macros, plain = (env.get_template(f"_{name}.py.jinja").make_module(context) for name in ("operation", "plain"))
     text = env.get_template("operation.py.jinja").render(**context, macros=macros, plain=plain)
@@ -204,6 +208,12 @@ def gradient_of(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
     backward = next(((g.backward, g.wanted) for g in schedule.gradients if g.forward == op.name), ())
     wanted = str(backward).replace("'", '"') if backward else ""
     return SimpleNamespace(forward=forward, wanted=wanted)
+
+
+def has_layouts(op: OpSchedule) -> bool:
+    """Are there shards of the op, or tiles that go through some, that are not contiguous?"""
+    extents = (e.layout for x in (*op.parameters, *op.results) for e in x.shape)
+    return any(layout != CONTIGUOUS for layout in (*extents, *(n.layout for n in op.launches)))
 
 
 def stage_tiling(op: OpSchedule):
@@ -254,6 +264,8 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         n = v.launch
         v.uses_tma = bool(n.products) or n.destination.via == "tma" or any(m.via == "tma" for m in v.moves)
         v.uses_tma |= bool(v.body) and v.body.describes
+        v.by_pointers = rows_apart(n)
+        v.uses_tma &= not v.by_pointers
         dealt = [x.deal.cols for x in (n.destination, *n.moves) if x.deal]
         carried = [m for m in v.moves if not m.deal and m.cols != n.cols]
         vec = environment().filters["vec"]

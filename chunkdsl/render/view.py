@@ -5,14 +5,17 @@ An argument has a name in the kernel and two expressions in the wrapper: one for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
-from chunkdsl.plan.schedule import Buffer, Extent, Flags, Launch, Moves, OpSchedule
+from chunkdsl.plan.geometry import rows_apart
+from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
 from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
+from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
 
 SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
 
@@ -50,13 +53,13 @@ def cut_before(size: SymSize) -> tuple[SymSize, tuple[str, ...]]:
 def extent_text(extent: Extent, nested: bool) -> str:
     """Elements that this rank holds. `nested`: of an op over two axes together."""
     text = dim_text(extent.size, "dims")
-    return f"shard_rows({text}, W, rank{', inner' * nested})" if extent.sharded else text
+    return held_text(text, extent.layout, nested) if extent.sharded else text
 
 
 def extent_cap_text(extent: Extent) -> str:
     """Elements of the largest shard: what every rank allocates."""
     text = dim_text(extent.size, "dims")
-    return f"cdiv({text}, W)" if extent.sharded else text
+    return shard_text(text, extent.layout) if extent.sharded else text
 
 
 class LaunchView:
@@ -86,7 +89,34 @@ class LaunchView:
 
     def rows_of(self, owner: str) -> str:
         """Rows of a shard, in the wrapper."""
-        return f"shard_rows(rows, W, {owner}{', inner' * self.op.nested})"
+        return held_text("rows", self.launch.layout, self.op.nested, owner)
+
+    def shard_of(self, rows: str) -> str:
+        """Rows of a nominal shard, in the wrapper."""
+        return rows if self.launch.space == "whole" else shard_text(rows, self.launch.layout)
+
+    def parted(self, whole: str) -> str:
+        """The shards of a whole tensor one behind the other, in the fallback."""
+        if self.launch.layout == CONTIGUOUS:
+            return f"parted({whole}, W{', inner' * self.op.nested})"
+        return f"dealt_out({whole}, W, {layout_value(self.launch.layout)})"
+
+    def height(self, owner: str) -> str:
+        """Rows of a shard, in the kernel."""
+        return height_text(self.launch.layout, owner, self.op.nested)
+
+    @property
+    def apart(self) -> str:
+        """Rows of the whole of a tile that goes through shards whose rows lie apart; "" for contiguous ones."""
+        n = self.launch
+        return row_text(n.layout, "row + down") if n.layout != CONTIGUOUS and n.space == "all" else ""
+
+    @property
+    def stored_apart(self) -> bool:
+        """Does the store function read or write rows of the whole that lie apart?"""
+        n = self.launch
+        held = [o.layout for o in n.operands if o.role in ("full", "column")]
+        return bool(self.apart) and "plain" in (*held, *([n.destination.layout] * (n.destination.kind == "local")))
 
     @property
     def site(self) -> int:
@@ -193,7 +223,8 @@ class LaunchView:
                 yield Argument(name, text, "None", integer)
         for b in ([n.a] if n.a else []) + [p.b for p in n.products]:
             kind = b.role if b.role in ("a", "at") else "bt" if b.transposed else "b"
-            text = f'self.matrix("{kind}", {self._tensor(b)}, constants, tma, {self._logical_cols(b)})'
+            tma = "tma" if not rows_apart(n) else "False"
+            text = f'self.matrix("{kind}", {self._tensor(b)}, constants, {tma}, {self._logical_cols(b)})'
             yield Argument(b.name, text, text)
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
             if b.layout in SLOTTED:
@@ -359,35 +390,3 @@ def chunk_cap_text(chunk) -> str:
     if isinstance(chunk, ChunkCount):
         return str(chunk.count)
     return f"cdiv(shard_cap, {chunk.count})"
-
-
-def words_text(flags: Flags) -> str:
-    """Words of a flag buffer at the bounds."""
-    if flags.per == "rank":
-        return "W"
-    if flags.per == "pair":
-        return f"W * {words_text(replace(flags, per='chunk'))}"
-    if isinstance(flags.chunk, ChunkCount):
-        return f"W * {flags.chunk.count}"
-    ranks = "1" if flags.whole else "W"
-    return f"W * cdiv(stride_of({dim_text(flags.rows, 'dims')}, {ranks}, 1), {flags.chunk.count})"
-
-
-def shape_text(buffer: Buffer) -> str:
-    """Shape of a buffer at the bounds: rows of all slots and groups, columns padded to 16 bytes."""
-    rows, vec = dim_text(buffer.rows, "dims"), {"f32": 4}.get(buffer.dtype, 8)
-    width = f"padded({extent_cap_text(buffer.cols)}, {vec})"
-    if buffer.kind == "local" and buffer.groups == "whole":
-        return f"max(1, {rows}), {width}"
-    ranks = "W" if buffer.groups in ("world", "shard") else "1"
-    slots = "" if buffer.slots == 1 else f"{buffer.slots} * "
-    many = "" if buffer.groups in ("whole", "shard") else "W * "
-    return f"{slots}{many}stride_of({rows}, {ranks}, cls.PAD), {width}"
-
-
-def memory_entries(op: OpSchedule, torch_dtype) -> list[str]:
-    """The tuples of a module's `memory` table."""
-    entries = [f'("{b.name}", "{b.kind}", ({shape_text(b)}), {torch_dtype[b.dtype]})' for b in op.buffers]
-    words = [*op.flags, *op.counters]
-    entries += [f'("{f.name}", "{f.kind}", ({words_text(f)},), torch.int32)' for f in words]
-    return entries + [f'("{n.name}_tickets", "local", (8,), torch.int32)' for n in op.launches]

@@ -77,8 +77,16 @@ class Arguments:
         found = []
         for size, sharded, *before in shape:
             n = self.cut(dims[size] if isinstance(size, str) else size(dims) if callable(size) else size, before)
-            found.append(shard_rows(n, self.world, self.rank, self.inner) if sharded else n)
+            found.append(self.part(n, sharded, self.rank))
         return tuple(found)
+
+    def part(self, n, sharded, rank):
+        """Elements of a dim that a rank holds."""
+        return shard_rows(n, self.world, rank, self.inner) if sharded else n
+
+    def nominal(self, n, sharded):
+        """Elements of a shard: no rank holds more."""
+        return cdiv(n, self.world) if sharded else n
 
     def cut(self, n, axes):
         """What is left on this rank of a dim that these axes of the mesh have cut."""

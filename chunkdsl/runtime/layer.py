@@ -15,7 +15,8 @@ class OpLayer(torch.nn.Module):
     """`operation` with some of its tensors as parameters: `layer(x)` for an op (x, w1, b1, w2) with three weights.
 
     Values are drawn as whole tensors from `seed`, normal with deviation `std` (vectors are 0), then cut: the same on
-    any number of ranks. ValueError for a name that the op has not, and for one whose shape holds a run-time size.
+    any number of ranks. ValueError for a name that the op has not, for one whose shape holds a run-time size, and
+    for one with a layout that no DTensor has.
 
     On a mesh of two axes a weight is on the part of the mesh that cuts it (on the op's own axes where none does). Of a
     gradient that is Partial there the sum is taken; the sum over the other axis is the caller's: fully_shard, DDP or an
@@ -39,6 +40,8 @@ class OpLayer(torch.nn.Module):
             sizes = [extent[0] for extent in shape]
             if not all(isinstance(size, int) for size in sizes):
                 raise ValueError(f"{operation.NAME}: {name} has a run-time size, so it is no weight")
+            if any(isinstance(extent[1], tuple) for extent in shape):
+                raise ValueError(f"{operation.NAME}: no DTensor has the layout of {name}: keep it as a tensor")
             whole = torch.zeros(sizes) if len(sizes) < 2 else torch.randn(sizes, generator=draw) * std
             local = self.shard(name, whole.to(dtype)).to(operation.machine.device)
             self.register_parameter(name, torch.nn.Parameter(self.placed(name, local, whole)))

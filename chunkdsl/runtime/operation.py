@@ -238,7 +238,7 @@ class Operation(Failures, PlacedCalls):
                 ranks = self.here[axis]
                 lengths = [shard_rows(n, ranks, rank) for n in lengths for rank in range(ranks)]
             for n, rank in [(n, rank) for n in lengths for rank in range(self.world)]:
-                n = shard_rows(n, self.world, rank, self.inner) if sharded else n
+                n = self.part(n, sharded, rank)
                 if n * dtype.itemsize % 16:
                     return f"rank {rank}'s rows of {name} are {n * dtype.itemsize} bytes, not a multiple of 16"
         return None
@@ -269,7 +269,8 @@ class Operation(Failures, PlacedCalls):
         gathered, dim, *before = self.GATHERED[name]
         rows = self.cut(given[dim], before) if given.get(dim) else shape[0] * self.world
         target = getattr(self, f"_{gathered}").local
-        own = self.rank * round_up(max(1, cdiv(rows, self.world)), self.PAD)
+        each = self.nominal(rows, self.PARAMETERS[name][1][0][1])
+        own = self.rank * round_up(max(1, each), self.PAD)
         if own + shape[0] > target.shape[0] or shape[1] > target.shape[1]:
             raise ValueError(f"{self.NAME}: {name} of local shape {tuple(shape)} does not fit this instance's bounds")
         return target[own : own + shape[0], : shape[1]]

@@ -19,8 +19,6 @@ from chunkdsl.ir.types import (
     SymSize,
     TensorType,
     evaluate,
-    shard_rows,
-    shard_size,
 )
 from chunkdsl.plan.schedule import Extent, OpSchedule
 
@@ -54,7 +52,7 @@ def draw(op: Op, schedule: OpSchedule, dims: Mapping[str, int], world: World, se
                 addend = addend * n + i if isinstance(p, Partial) else addend
             tensor = drawn[addend].clone()
             for p, n, i in zip(placements, sizes(world), at, strict=True):
-                tensor = cut(tensor, p.dim, n, i) if isinstance(p, Shard) else tensor
+                tensor = cut(tensor, p, n, i) if isinstance(p, Shard) else tensor
             held.append(tensor)
     return Inputs(dict(dims), shards, whole)
 
@@ -81,11 +79,24 @@ def numbers(shape, dtype, generator, integers: bool) -> torch.Tensor:
     return (torch.randn(shape, generator=generator) * 0.5).to(dtype)
 
 
-def cut(tensor: torch.Tensor, dim: int, world: int, rank: int) -> torch.Tensor:
-    """This rank's contiguous shard; the last ones may be short or empty."""
-    n = tensor.shape[dim]
-    start = min(n, rank * shard_size(n, world))
-    return tensor.narrow(dim, start, shard_rows(n, world, rank)).contiguous()
+def cut(tensor: torch.Tensor, placement: Shard, world: int, rank: int) -> torch.Tensor:
+    """This rank's shard, element by element as the layout says; it may be short or empty."""
+    n, layout = tensor.shape[placement.dim], placement.layout
+    mine = [layout.element(n, world, rank, i) for i in range(layout.held(n, world, rank))]
+    return tensor.index_select(placement.dim, torch.tensor(mine, dtype=torch.int64)).contiguous()
+
+
+def put_together(shards: list[torch.Tensor], placement: Shard) -> torch.Tensor:
+    """The whole of the shards of all ranks; the inverse of `cut`. Shards of other sizes than those are laid end to end,
+    so that their shape is reported like that of any wrong result."""
+    dim, layout, world = placement.dim, placement.layout, len(shards)
+    whole = torch.cat(shards, dim)
+    n = whole.shape[dim]
+    held = [layout.held(n, world, rank) for rank in range(world)]
+    if held != [s.shape[dim] for s in shards]:
+        return whole
+    order = [layout.element(n, world, rank, i) for rank in range(world) for i in range(held[rank])]
+    return whole.index_select(dim, torch.tensor(order, dtype=torch.int64).argsort())
 
 
 def join(results: list[torch.Tensor], op: Op, index: int, world: World) -> torch.Tensor:
@@ -96,7 +107,7 @@ def join(results: list[torch.Tensor], op: Op, index: int, world: World) -> torch
     for p, n in reversed(list(zip(placements, sizes(world), strict=True))):
         groups = [held[i : i + n] for i in range(0, len(held), n)]
         if isinstance(p, Shard):
-            held = [torch.cat(g, p.dim) for g in groups]
+            held = [put_together(g, p) for g in groups]
         else:
             held = [torch.stack(g).sum(0) if isinstance(p, Partial) else g[0] for g in groups]
     return held[0]

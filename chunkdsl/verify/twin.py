@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
 
+from chunkdsl.ir.layouts import Cyclic
 from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
 from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
@@ -19,6 +20,7 @@ TILE = 16  # rows, columns and depth of the twin's tile
 LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
 ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
 SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 24, 128, 200  # exchanges: two blocks, and payloads of both forms
+TALL, LONG_BLOCK, SHORT_BLOCK = 128, 40, 8  # of a cyclic layout: rows of a tile; blocks of two and a half, half a tile
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
 
@@ -104,6 +106,8 @@ def rebuild(value, sizes: Sizes, tile_rows: int = 0):
         return twin_tiling(value)
     if isinstance(value, ChunkRows):
         return value
+    if isinstance(value, Cyclic):
+        return replace(value, block=LONG_BLOCK if value.block >= TALL else SHORT_BLOCK)
     if isinstance(value, FuseFrom):
         return value if value.count in (None, 0) else replace(value, count=2)
     if isinstance(value, OpSchedule):
