@@ -98,12 +98,12 @@ def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tu
 def _buffer(b: Buffer, op: OpSchedule, world: int, bounds: Mapping[str, int]) -> Memory:
     rows = evaluate(b.rows, bounds)
     cols = evaluate(b.cols.size, bounds)
-    cols = max(1, -(-cols // world) if b.cols.sharded else cols)
+    cols = max(1, b.cols.layout.shard(cols, world) if b.cols.sharded else cols)
     vector = ALIGNMENT // ITEM[b.dtype]
     pitch = -(-cols // vector) * vector
     if b.kind == "local" and b.groups == "whole":
         return Memory(b.name, b.kind, "data", b.dtype, max(1, rows), pitch, b.slots)
-    shard = max(1, -(-rows // world) if b.groups in ("world", "shard") else rows)
+    shard = max(1, b.layout.shard(rows, world) if b.groups in ("world", "shard") else rows)
     stride = -(-shard // op.pad) * op.pad
     groups = 1 if b.groups in ("whole", "shard") else world
     return Memory(b.name, b.kind, "data", b.dtype, b.slots * groups * stride, pitch, b.slots)
@@ -113,7 +113,7 @@ def _words(f: Flags, use: str, world: int, bounds: Mapping[str, int]) -> Memory:
     if f.per == "rank":
         return Memory(f.name, f.kind, use, "i32", 1, world)
     rows = evaluate(f.rows, bounds)
-    cap = max(1, rows if f.whole else -(-rows // world))
+    cap = max(1, rows if f.whole else f.layout.shard(rows, world))
     per = f.chunk.count if isinstance(f.chunk, ChunkCount) else -(-cap // f.chunk.count)
     kind = f.kind if use == "flags" else "local"
     return Memory(f.name, kind, use, "i32", 1, world * per * (world if f.per == "pair" else 1))

@@ -65,8 +65,7 @@ class Buffer:
 @record
 class Flags:
     """Epoch words, `per` "chunk": one for each (rank or shard, chunk), "rank": one for each rank, or "pair" (counters):
-    one for each (rank, rank or shard, chunk).
-    kind `symmetric` (peers write it) or `local` (this rank's programs write it)."""
+    one for each (rank, rank or shard, chunk). kind symmetric (peers write it) or local (programs of this rank do)."""
 
     name: str
     kind: str
@@ -383,6 +382,7 @@ class Schedule:
     ranges: tuple[DimRange, ...]
     ops: tuple[OpSchedule, ...]
     gradients: tuple[Gradient, ...] = ()
+    placements: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of each tensor, one for each mesh axis
 
     @property
     def world(self) -> int | tuple[int, ...]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.footprint import ITEM, Memory, memory
@@ -42,7 +43,8 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """How rows travel: `rows` of each chunk, `per_shard` of them in each of `shards`, `bytes` of a full one."""
+    """How rows travel: `rows` of each chunk, `per_shard` of them in each of `shards`, `bytes` of a full one. `layout`:
+    of shards that are not contiguous; `held`: rows of the whole in that of this rank, as runs (first, end)."""
 
     what: str
     rule: str
@@ -50,6 +52,8 @@ class Chunks:
     per_shard: int
     shards: int
     bytes: int
+    layout: str = ""
+    held: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ def summarise(
         fallback=op.gate.fallback,
         fused=least.count is not None and (not least.dim or dims.get(least.dim, least.count) >= least.count),
         started=tuple(_started(op, plan, rank, dims)),
-        chunks=tuple(_chunks(op, plan.world, dims)),
+        chunks=tuple(_chunks(op, plan.world, rank, dims)),
         transfers=tuple(_transfers(op, plan, rank, sizes)),
         signals=tuple(_signals(op, plan, rank)),
         memory=held,
@@ -253,7 +257,7 @@ def _stages(n: Launch, target: str) -> int:
 # ---- what travels
 
 
-def _chunks(op: OpSchedule, world: int, dims: Mapping[str, int]):
+def _chunks(op: OpSchedule, world: int, rank: int, dims: Mapping[str, int]):
     for n in op.launches:
         found = [
             (n.chunk, m.buffer, m.deal.cols if m.deal else m.cols, m.dtype, False)
@@ -269,7 +273,11 @@ def _chunks(op: OpSchedule, world: int, dims: Mapping[str, int]):
             rule = f"{chunk.count} per shard" if isinstance(chunk, ChunkCount) else f"{chunk.count} rows"
             width = local_size(cols, dims, world, 0, op.over)
             rows = g.chunk(chunk)
-            yield Chunks(buffer, rule, rows, g.chunks(chunk), g.groups, rows * width * ITEM[dtype])
+            layout, held = "", ()
+            if g.layout != CONTIGUOUS:
+                layout = str(g.layout)
+                held = tuple((at, at + run) for _, at, run in g.runs(rank, 0, g.height(rank)))
+            yield Chunks(buffer, rule, rows, g.chunks(chunk), g.groups, rows * width * ITEM[dtype], layout, held)
 
 
 def _transfers(op: OpSchedule, plan: Plan, rank: int, sizes: Mapping[str, int]):

@@ -142,7 +142,8 @@ def _result(
     op: OpSchedule, n: Launch, world: int, rank: int, call: int, dims: Dims
 ) -> Iterator[tuple[Region, int]]:
     """The whole of a result on one rank, in regions with the rows of the tensor that they begin with."""
-    g = Geometry.of(n.rows, False, op.pad, dims, world, inner_of(op.over, dims), n.layout)
+    declared = next((r.shape[0].layout for r in op.results if r.name == n.destination.buffer and r.shape), n.layout)
+    g = Geometry.of(n.rows, False, op.pad, dims, world, inner_of(op.over, dims), declared)
     cols = local_size(n.cols, dims, world, rank, op.over)
     runs = g.runs(rank, 0, g.height(rank)) if n.destination.layout == "own" else ((0, 0, g.rows),)
     for at, origin, rows in runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
@@ -63,6 +64,13 @@ class Frame:
     def start(self, extent, rank: int) -> int:
         """The global row that a rank's shard begins with."""
         return rank * nominal_size(extent, self.dims, self.world) if extent.sharded else 0
+
+    def held(self, source: str) -> Geometry:
+        """How the rows of a tensor are cut that this rank has a shard of: as declared, or as the launch that makes it
+        does; not as its reader takes it to be."""
+        declared = [p.shape[0].layout for p in self.op.parameters if p.name == source]
+        found = declared or [n.layout for n in self.op.launches if n.destination.buffer == source]
+        return replace(self.geometry, layout=found[0])
 
     def reads_local(self, source: str, rank: int, low: int, high: int) -> list[Access]:
         """Rows low..high of a local buffer that an earlier launch of this call filled."""

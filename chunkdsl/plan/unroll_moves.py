@@ -35,7 +35,7 @@ def _staged_shard(f: Frame, rank: int) -> tuple[Access, ...]:
     s, g, height = f.launch.staging, f.geometry, f.heights[rank]
     reads = f.reads_local(s.source, rank, 0, height) if s.source in f.kinds else []
     puts, width = [], f.widths[s.buffer]
-    for at, origin, rows in g.runs(rank, 0, height) if width else ():
+    for at, origin, rows in f.held(s.source).runs(rank, 0, height) if width else ():
         row = rank * g.stride + at
         region = Region(s.buffer, rank, f.slot, row, row + rows, 0, width)
         puts.append(Access(Act.PUT, region, None, s.source, 1, (origin, 0)))

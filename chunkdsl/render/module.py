@@ -51,6 +51,7 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             helpers="\n\n\n".join(h.text for h in helpers),
             constants=[(launch.name.upper(), constants_of(launch)) for op in schedule.ops for launch in op.launches],
             ranges=schedule.ranges,
+            placements=schedule.placements,
             namespace=namespace(schedule),
             tensors=declared_tensors(schedule),
         )

@@ -114,6 +114,10 @@ def _chunks(s: Summary) -> Iterator[str]:
     rows = [(c.what, c.rule, f"{c.rows:,}", str(c.per_shard), str(c.shards), size_text(c.bytes)) for c in s.chunks]
     head = ("of", "rule", "rows", "a shard", "shards", "bytes of a full one")
     yield from _table(head, rows, right=(2, 3, 4, 5), empty="nothing travels in chunks")
+    for layout, held in dict.fromkeys((c.layout, c.held) for c in s.chunks if c.layout):
+        runs = [f"{first:,}..{end:,}" for first, end in held]
+        few = runs if len(runs) < 6 else [*runs[:3], "...", runs[-1]]
+        yield f"  {layout} shards: that of rank {s.rank} has rows {', '.join(few) or 'none'}"
 
 
 def _transfers(s: Summary) -> Iterator[str]:

@@ -142,6 +142,9 @@ SPECS = {
     "deal_store_rows": DEALT
     + f"op f(a, v) -> y {{ y = all_to_all(a @ v.T, F -> M) with {{ {SMALL}, route = swizzle, buffers = 2 }} }}\n",
     "deal_store_columns": store_columns("route = swizzle, buffers = 2"),
+    "zigzag_gather": gather("route = swizzle, via = ldst, side = push, place = own_sms(1), buffers = 2")
+    .replace("M @ tp", "M @ zigzag(tp)"),
+    "cyclic_scatter": scatter(PUSHED).replace("w.T, M)", "w.T, M @ cyclic(tp, 16))"),
     "mlp": MLP,
     "swiglu": SWIGLU,
     "large": LARGE,

@@ -3,6 +3,7 @@
 import mutants_of_data
 import mutants_of_deals
 import mutants_of_helpers
+import mutants_of_layouts
 import mutants_of_plans
 import mutants_of_programs
 import mutants_of_schedules
@@ -21,6 +22,7 @@ FILES = (
     mutants_of_plans,
     mutants_of_wrappers,
     mutants_of_deals,
+    mutants_of_layouts,
 )
 FAULTS = [fault for file in FILES for fault in file.FAULTS]
 # Each base under each way in which a fault of it is run: sound, none of its catchers may speak.
