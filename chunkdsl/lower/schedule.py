@@ -27,7 +27,6 @@ def schedule_program(program: Program, report: Report, settled: Mapping[tuple, S
         mesh=program.mesh,
         ranges=tuple(program.ranges.values()),
         ops=ops,
-        placements=tuple((name, tuple(map(str, t.placements))) for name, t in program.tensors.items()),
         gradients=tuple(g for g in program.gradients if {g.op, g.forward, g.backward} <= {op.name for op in ops}),
     )
 

@@ -382,7 +382,6 @@ class Schedule:
     ranges: tuple[DimRange, ...]
     ops: tuple[OpSchedule, ...]
     gradients: tuple[Gradient, ...] = ()
-    placements: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of each tensor, one for each mesh axis
 
     @property
     def world(self) -> int | tuple[int, ...]:

@@ -51,9 +51,9 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             helpers="\n\n\n".join(h.text for h in helpers),
             constants=[(launch.name.upper(), constants_of(launch)) for op in schedule.ops for launch in op.launches],
             ranges=schedule.ranges,
-            placements=schedule.placements,
             namespace=namespace(schedule),
             tensors=declared_tensors(schedule),
+            table="LayoutTable" if any(map(has_layouts, schedule.ops)) else "PlacementTable",
         )
     )
 
@@ -189,6 +189,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         memory=memory_entries(op, TORCH),
         plain_names=plain_names(views),
         base="LayoutOperation" if has_layouts(op) else "Operation",
+        table="LayoutTable" if has_layouts(op) else "PlacementTable",
     )
     macros, plain = (env.get_template(f"_{name}.py.jinja").make_module(context) for name in ("operation", "plain"))
     text = env.get_template("operation.py.jinja").render(**context, macros=macros, plain=plain)

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from chunkdsl.runtime.arguments import cdiv
 from chunkdsl.runtime.operation import Operation
+from chunkdsl.runtime.placed import PlacementTable
 
 
 @triton.jit
@@ -83,8 +84,53 @@ def dealt_out(whole, world, layout):
     return shards
 
 
+class LayoutShard:
+    """The placement of a dimension in a layout that DTensor does not have; equal to none of DTensor's."""
+
+    def __init__(self, said):
+        self.said = said
+        dim, self.layout = said[6:-1].split(", ")
+        self.dim = int(dim)
+
+    def __repr__(self):
+        return self.said
+
+    def __eq__(self, other):
+        return isinstance(other, LayoutShard) and self.said == other.said
+
+    def __hash__(self):
+        return hash(self.said)
+
+    def is_shard(self, dim=None):
+        return dim is None or dim == self.dim
+
+    def is_partial(self):
+        return False
+
+    def is_replicate(self):
+        return False
+
+
+class LayoutTable(PlacementTable):
+    """Placements by a tensor's name: DTensor's, and `LayoutShard` for those that DTensor does not have."""
+
+    def __getitem__(self, name):
+        said = self.said[name]
+        known = PlacementTable({name: [p for p in said if ", " not in p]})[name]
+        rest = iter(known)
+        return tuple(LayoutShard(p) if ", " in p else next(rest) for p in said)
+
+
 class LayoutOperation(Operation):
     """An op with zigzag or cyclic shards: its tables have a layout in place of True."""
+
+    def placed(self, call, tensors, given, out=None):
+        names = dict.fromkeys((*self.PARAMETERS, *self.RESULTS))
+        odd = [n for n in names if any(isinstance(p, LayoutShard) for p in self.placements[n])]
+        if odd:
+            names = ", ".join(odd)
+            raise ValueError(f"{self.NAME}: no DTensor has the layout of {names}: pass local tensors")
+        return super().placed(call, tensors, given, out)
 
     def part(self, n, sharded, rank):
         if isinstance(sharded, tuple):

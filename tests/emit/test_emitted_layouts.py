@@ -1,8 +1,11 @@
 """Zigzag and cyclic shards, emitted, on simulated ranks: bits of `exact`, float64, conformance with the plan, races."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from emitted import GATHER, SCATTER, SMALL, built, failures, run
+from torch.distributed.tensor import Shard
 
 from chunkdsl.sim.world import World
 from chunkdsl.verify.inputs import draw, join
@@ -81,7 +84,11 @@ def test_the_fallback_knows_the_order(layout):
 
 def test_a_module_says_how_its_tensors_are_placed():
     _, _, module, title = built(placed(GATHER, CYCLIC, ENGINE))
-    assert getattr(module, title).placements == {"x": ("Shard(0, cyclic(16))",), "w": ("Shard(0)",)}
+    said = getattr(module, title).placements
+    (x,), (w,) = said["x"], said["w"]
+    assert (str(x), x.dim, x.layout, x.is_shard(0), x.is_partial()) == (
+        "Shard(0, cyclic(16))", 0, "cyclic(16)", True, False)
+    assert w == Shard(0) and x != Shard(0) and x == said["x"][0]
 
 
 def test_produced_in_place_and_refused_as_a_layer():
@@ -97,6 +104,8 @@ def test_produced_in_place_and_refused_as_a_layer():
         place.copy_(shard)
         with pytest.raises(ValueError, match="no DTensor has the layout of w"):
             f.as_module(["w"])
+        with pytest.raises(ValueError, match="no DTensor has the layout of x, w"):
+            f(SimpleNamespace(device_mesh=None), w, M=37)
         return f(place, w, M=37), f(shard, w, M=37)
 
     assert all(torch.equal(a, b) and a.isfinite().all() for a, b in World(3, seed=0).run(host))
