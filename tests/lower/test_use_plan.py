@@ -100,7 +100,7 @@ def test_how_steps_travel_is_taken_from_the_file(tmp_path):
         checked = check(tmp_path, use, {"r.json": text}, "mesh tp[2]")
         if name == "M":
             routing = checked.program.plans["r"]
-            assert (routing.via, routing.chunk) == ("tma", ChunkRows(8, "M"))
+            assert (routing.vias, routing.chunk) == ({"tma"}, ChunkRows(8, "M"))
         else:
             assert only(checked)[0] == "CD025" and "chunks along Q" in only(checked)[1]
 
