@@ -3,7 +3,7 @@
     block     rows of the row dimension that one program handles; 0: programs are not tied to rows
     order     which program handles which row block
     reads     for each gathered argument: "block" (the rows of the program's block), "wrap" (the same, rows beyond the
-              last one taken from the first), "whole" (any rows)
+              last one taken from the first), "whole" (any rows), "turns" (any rows, by a loop upwards: `turns`)
 
 A description is accepted when it gives exactly what was traced: all programs at small sizes, ragged and whole ones, one
 and several blocks each way, and some programs at the largest. What does not fit is a KernelFault at the line.
@@ -12,7 +12,7 @@ and several blocks each way, and some programs at the largest. What does not fit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
@@ -25,6 +25,7 @@ from chunkdsl.kernels.loops import MANY, persistent_step
 from chunkdsl.kernels.order import Order, fits, orders
 from chunkdsl.kernels.source import KernelSource
 from chunkdsl.kernels.trace import Argument, Touch, trace
+from chunkdsl.kernels.turns import Turns, candidate_loops, fit_turns
 from chunkdsl.record import record
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -45,6 +46,7 @@ class Footprint:
     columns: int
     step: str
     column_block: int = 0
+    turns: Turns | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Finder:
         self.q, self.source, self.binding = q, q.source, q.binding
         self.kernel = q.source.load()
         self.step = persistent_step(q.source) or ""
+        self.loops = candidate_loops(q.source) if len(q.gathered) == 1 and not q.sent else ()
         self.result = q.binding.results[0]
         self.outputs = [r.name for r in q.binding.results]
         rows = self.result.dims[0]
@@ -100,6 +103,8 @@ class Finder:
             self.check_touches(sizes, touches)
         self.check_addresses(*min(seen, key=lambda s: len(s[1])))
         found = self.fit(seen, block, column)
+        if not found.block and self.loops:
+            found = self.in_turns(found, small, [touches for _, touches in seen])
         self.check_largest(found)
         return found
 
@@ -131,7 +136,7 @@ class Finder:
             programs = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
         shown = (MANY, 1, 1) if self.step else grid
         pointers = {t.pointer: t.name for t in self.binding.all}
-        return trace(self.source, self.kernel, arguments, pointers, scalars, shown, programs)
+        return trace(self.source, self.kernel, arguments, pointers, scalars, shown, programs, loops=self.loops)
 
     def grid(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """Of a persistent kernel: as many programs as a result of these sizes can have tiles, one element each."""
@@ -245,7 +250,8 @@ class Finder:
                 self.line, "rows are sent when they are complete: let a program store whole tiles",
             )  # fmt: skip
         if not tied or (not self.q.sent and all(m == "whole" for m in reads.values())):
-            return Footprint(0, Order(), tuple((a, "whole") for a in reads), 0, self.step)
+            # A persistent program keeps its loop over tiles: there is no ticket for each of them.
+            return Footprint(0, Order(), tuple((a, "whole") for a in reads), 0, "")
         known = orders(self.grid(seen[0][0]))
         order = next((o for o in known if all(self.ordered(o, s, t, block) for s, t in seen)), None)
         if order is None:
@@ -253,6 +259,23 @@ class Finder:
                               "row by row, column by column, and groups of rows or columns are known")
         several = any(self.grid(s) != (-(-s[self.row] // block), 1, 1) for s, _ in seen)
         return Footprint(block, order, tuple(reads.items()), column if self.step else 0, self.step, column * several)
+
+    def in_turns(self, found: Footprint, small: Mapping[str, int], traces: list[list[Touch]]) -> Footprint:
+        """The same, if a loop reads the gathered rows upwards, for other numbers of these rows and the largest too."""
+        (name,) = self.q.gathered
+        rows = self.binding.tensor(name).dims[0]
+        turns = fit_turns(self.loops, name, traces)
+        if turns is None or not isinstance(rows, DimRef):
+            return found
+        tried = [dict(self.q.sizes)]
+        for count in (turns.each, 2 * turns.each + turns.each // 2 + 1):
+            tried.append(small | {rows.name: min(count, self.q.sizes[rows.name])})
+        grids = [self.grid(s) for s in tried]
+        ends = [sorted({(0, 0, 0), tuple(n - 1 for n in grid)}) for grid in grids]
+        traces = [*traces, *(self.touches(s, programs) for s, programs in zip(tried, ends, strict=True))]
+        if fit_turns(self.loops, name, traces) != turns:
+            return found
+        return replace(found, reads=((name, "turns"),), turns=turns)
 
     def check_cut(self, seen, block: int, column: int, tied: bool) -> None:
         """A kernel that runs on a part of a size of its result computes the same there: a program that stores some of
@@ -338,6 +361,8 @@ class Finder:
         sizes = dict(self.q.sizes)
         grid = self.grid(sizes)
         total = grid[0] * grid[1] * grid[2]
+        if not found.block and found.turns:
+            return  # done
         if not found.block:
             self.touches(sizes, sorted({(0, 0, 0), tuple(n - 1 for n in grid)}))
             return

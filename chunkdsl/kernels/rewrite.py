@@ -7,11 +7,14 @@ that ask for them get the same parameters. Every changed line is marked, and not
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import partial
 
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.source import KernelSource, is_chooser
+from chunkdsl.kernels.turn_splices import TURN_MARK, TURN_NAMES, loop_at, turn_edits
+from chunkdsl.kernels.turns import Turns
 
 MARK = "  # chunk: by ticket"
 ASKS = {"program_id": "program_{}", "num_programs": "programs_{}"}
@@ -27,23 +30,34 @@ def definitions(source: KernelSource) -> tuple[tuple[str, str], ...]:
     return tuple((names_of(node), definition_text(source, node)) for node in source.needed)
 
 
-def by_ticket(source: KernelSource) -> tuple[tuple[str, str], ...]:
+def by_ticket(source: KernelSource, turns: Turns | None = None) -> tuple[tuple[str, str], ...]:
     """(name, text) of the kernel, and of helpers that ask for program ids, as functions of PARAMETERS, which come
-    first. Their names end with SUFFIX. KernelFault for a kernel that returns early."""
+    first. Their names end with SUFFIX. With `turns`, `arrivals` comes behind these, and a loop waits for its rows.
+    KernelFault for a kernel that returns early."""
     returns = next((n for n in ast.walk(source.kernel) if isinstance(n, ast.Return)), None)
     if returns is not None:
         raise KernelFault("returns early", returns.lineno, "put the rest under `if`")
     taken = {n.id for node in source.needed for n in ast.walk(node) if isinstance(n, ast.Name)}
     taken |= {n.arg for node in source.needed for n in ast.walk(node) if isinstance(n, ast.arg)}
-    clash = next((p for p in PARAMETERS if p in taken), None)
+    clash = next((p for p in (*PARAMETERS, *(TURN_NAMES if turns else ())) if p in taken), None)
     if clash:
         raise KernelFault(f"uses the name `{clash}`, which the rewritten kernel takes", source.kernel.lineno, "rename")
-    asking = asking_functions(source)
+    asking = asking_functions(source, turns)
     return tuple(
-        (node.name + SUFFIX, spliced(source, node, asking))
+        (node.name + suffix(turns), spliced(source, node, asking, turns))
         for node in source.needed
         if isinstance(node, ast.FunctionDef) and node.name in asking
     )
+
+
+def suffix(turns: Turns | None) -> str:
+    """Of a rewritten function: another one for each loop that may be cut, since a module may hold several."""
+    return f"_waits_{turns.line}{SUFFIX}" if turns else SUFFIX
+
+
+def original(name: str) -> str:
+    """The name of the function that a rewritten one was made of."""
+    return re.sub(rf"(_waits_\d+)?{SUFFIX}$", "", name)
 
 
 def names_of(node: ast.stmt) -> str:
@@ -78,10 +92,11 @@ def asked(node: ast.AST) -> str | None:
     return name if name in ASKS else None
 
 
-def asking_functions(source: KernelSource) -> frozenset[str]:
-    """The kernel, and all functions that ask for program ids, themselves or by a call."""
+def asking_functions(source: KernelSource, turns: Turns | None = None) -> frozenset[str]:
+    """The kernel, and all functions that ask for program ids, or have the loop, themselves or by a call."""
     functions = {n.name: n for n in source.needed if isinstance(n, ast.FunctionDef)}
     found = {name for name, node in functions.items() if any(asked(n) for n in ast.walk(node))} | {source.function}
+    found |= {turns.function} if turns else set()
     while True:
         more = {name for name, node in functions.items() if any(called(n) in found for n in ast.walk(node))}
         if more <= found:
@@ -104,20 +119,24 @@ def axis_of(call: ast.Call) -> int:
 # ---- splices
 
 
-def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str]) -> str:
+def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str], turns: Turns | None) -> str:
     at = partial(offset, source)
     text = source.text
-    edits = list(changes(source, node, asking))
+    edits = list(changes(source, node, asking, turns))
     start, end = at(first_line(node), 0), at(node.end_lineno + 1, 0)
     for begin, _, _ in tuple(edits):
         stop = text.find("\n", begin)
         stop = end if stop < 0 or stop > end else stop
         if not text[begin:stop].rstrip().endswith("\\"):
             edits.append((stop, stop, MARK))
+    if turns and node.name == turns.function:
+        loop = loop_at(node, turns.line)
+        stop = text.index("\n", at(loop.iter.end_lineno, loop.iter.end_col_offset))
+        edits += [*turn_edits(source, loop, at), (stop, stop, TURN_MARK)]
     for line in chooser_lines(node):
         if line >= first_line(node):
             edits.append((at(line, 0), at(line + 1, 0), ""))
-    for begin, stop, new in sorted(set(edits), key=lambda e: (e[0], e[1], e[2] == MARK), reverse=True):
+    for begin, stop, new in sorted(set(edits), key=lambda e: (e[0], e[1], e[2] in (MARK, TURN_MARK)), reverse=True):
         text = text[:begin] + new + text[stop:]
         end += len(new) - (stop - begin)
     made = text[start:end].rstrip("\n")
@@ -128,14 +147,17 @@ def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str])
     return made
 
 
-def changes(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str]) -> Iterator[Edit]:
+def changes(
+    source: KernelSource, node: ast.FunctionDef, asking: frozenset[str], turns: Turns | None
+) -> Iterator[Edit]:
     at, text = partial(offset, source), source.text
+    parameters = ", ".join((*PARAMETERS, "arrivals") if turns else PARAMETERS)
     name = text.index(node.name, at(node.lineno, node.col_offset) + len("def"))
-    yield name, name + len(node.name), node.name + SUFFIX
+    yield name, name + len(node.name), node.name + suffix(turns)
     opening = text.index("(", name) + 1
     arguments = any(isinstance(n, ast.arg) for n in ast.walk(node.args))
     space = "" if text[opening] == "\n" else " "
-    yield opening, opening, ", ".join(PARAMETERS) + (f",{space}" if arguments else "")
+    yield opening, opening, parameters + (f",{space}" if arguments else "")
     for n in ast.walk(ast.Module(body=node.body, type_ignores=[])):
         begin = at(n.lineno, n.col_offset) if isinstance(n, ast.Call) else 0
         if ask := asked(n):
@@ -143,8 +165,8 @@ def changes(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str])
         elif called(n) in asking:
             opening = text.index("(", at(n.func.end_lineno, n.func.end_col_offset)) + 1
             more = ", " if n.args or n.keywords else ""
-            yield begin, at(n.func.end_lineno, n.func.end_col_offset), n.func.id + SUFFIX
-            yield opening, opening, ", ".join(PARAMETERS) + more
+            yield begin, at(n.func.end_lineno, n.func.end_col_offset), n.func.id + suffix(turns)
+            yield opening, opening, parameters + more
 
 
 def offset(source: KernelSource, line: int, column: int) -> int:

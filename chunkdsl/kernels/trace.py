@@ -12,7 +12,7 @@ import sys
 import traceback
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from chunkdsl.interp.memory import Memory
 from chunkdsl.interp.rewrite import is_kernel_file
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.source import KernelSource
+from chunkdsl.kernels.turns import Loop, loops_by_function
 
 GUARD = 1 << 22  # bytes on each side of an argument: an index that is wrong by less names its argument
 MOST = 400_000  # accesses of one trace: a loop that waits for data never ends here
@@ -59,7 +60,7 @@ class Argument:
 class Touch:
     """One access: `kind` load, store or atomic; `rows` and `columns` that it touches, ascending. `key` differs for
     other elements. `elements` (of stores only) are row * cols + column, each once; `repeated`: the access
-    names one twice."""
+    names one twice. `rounds`: of each loop around it that was asked for, by its number, the variable's value."""
 
     kind: str
     argument: str
@@ -71,10 +72,12 @@ class Touch:
     cols: int
     elements: np.ndarray | None = None
     repeated: bool = False
+    rounds: Mapping[int, int] = field(default_factory=dict)
 
 
 class Recorder(Memory):
-    def __init__(self, arguments: Sequence[Argument]) -> None:
+    def __init__(self, arguments: Sequence[Argument], loops: Sequence[Loop] = ()) -> None:
+        self.loops = loops_by_function(loops)
         self.arguments = sorted(arguments, key=lambda a: a.low)
         self._lows = [a.low for a in self.arguments]
         self.program: Program = (0, 0, 0)
@@ -116,7 +119,9 @@ class Recorder(Memory):
             elements = np.unique(rows * a.cols + cols)
         repeated = elements is not None and elements.size < found.size
         places = distinct(rows), distinct(cols)
-        self.touches.append(Touch(kind, a.name, self.program, line, *places, key, a.cols, elements, repeated))
+        rounds = rounds_of(self.loops) if kind == "load" and self.loops else {}
+        touch = Touch(kind, a.name, self.program, line, *places, key, a.cols, elements, repeated, rounds)
+        self.touches.append(touch)
         if len(self.touches) > MOST:
             raise KernelFault(f"more than {MOST} accesses at small sizes: does a loop wait for data?", line)
 
@@ -149,6 +154,19 @@ def current_line() -> int | None:
     return None
 
 
+def rounds_of(loops: Mapping[str, list[tuple[int, Loop]]]) -> dict[int, int]:
+    """Of each of these loops that runs now, by its number, the value of its variable."""
+    found = {}
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_kernel_file(frame.f_code.co_filename):
+            for number, loop in loops.get(frame.f_code.co_name, ()):
+                if loop.begin <= frame.f_lineno <= loop.end:
+                    found[number] = int(frame.f_locals[loop.variable])
+        frame = frame.f_back
+    return found
+
+
 def product_stand_in(a, b, d, *options):
     """Addresses do not depend on what a product is; that they depend on it at all must show (`fill`)."""
     return type(d)(d.data + (a.data.reshape(-1)[0] * b.data.reshape(-1)[0]).astype(d.data.dtype), d.dtype)
@@ -157,11 +175,13 @@ def product_stand_in(a, b, d, *options):
 def trace(
     source: KernelSource, kernel, tensors: Sequence[Argument], pointers: Mapping[str, str],
     scalars: Mapping[str, object], grid: Program, programs: Sequence[Program], recording: type[Recorder] = Recorder,
+    loops: Sequence[Loop] = (),
 ) -> list[Touch]:
     """Touches of `programs` of a `grid`. `pointers` maps parameters to names of `tensors`; `scalars` has the rest.
+    `loops`: those whose rounds are to be written down.
 
     KernelFault where the kernel fails or reaches outside its arguments."""  # fmt: skip
-    recorder = recording(tensors)
+    recorder = recording(tensors, loops)
     named = {a.name: a.tensor for a in tensors}
     try:
         with interpreting(recorder) as interpreter:

@@ -12,7 +12,7 @@ from chunkdsl.ir.graph import Value
 from chunkdsl.ir.types import DimRef, Shard, evaluate
 from chunkdsl.kernels.binding import Stride
 from chunkdsl.kernels.fault import KernelFault
-from chunkdsl.kernels.rewrite import by_ticket, definitions
+from chunkdsl.kernels.rewrite import by_ticket, definitions, suffix
 from chunkdsl.lower.dealing import Dealing
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.kernel_items import DeclaredKernel
@@ -115,8 +115,9 @@ class KernelTiles(Dealing):
         result = replace(kernel.binding.results[0], dtype=self._dtype(value))
         binding = replace(kernel.binding, tensors=tuple(typed), results=(result,))
         try:
-            texts = definitions(kernel.source), by_ticket(kernel.source)
-            return find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cut)), texts
+            by_ticket(kernel.source)  # a text that cannot be rewritten is not run
+            found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cut))
+            return found, (definitions(kernel.source), by_ticket(kernel.source, found.turns))
         except KernelFault as fault:
             path, line = kernel.source.path, fault.line
             code = kernel.source.text.splitlines()[line - 1].strip() if line else ""
@@ -166,4 +167,6 @@ class KernelTiles(Dealing):
             untouched=texts[0],
             by_ticket=texts[1],
             imports=kernel.source.import_lines,
+            tickets=kernel.source.function + suffix(found.turns),
+            turns=found.turns and (found.turns.lead, found.turns.each),
         )

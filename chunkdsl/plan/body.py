@@ -10,7 +10,7 @@ from chunkdsl.record import record
 @record
 class BodyTensor:
     """A tensor that a user's kernel gets for `parameter`. `source` and `layout` as of an operand; `result` for what it
-    stores. `rows`: which rows of a gathered one a program reads: block, wrap, whole; "" for one that is not gathered.
+    stores. `gathered`: which rows of a gathered one a program reads: block, wrap, whole, turns; "" for another one.
     `shape`: local; `dims`: the same in the kernel's own sizes."""
 
     parameter: str
@@ -41,7 +41,8 @@ class KernelBody:
     cdiv(columns of the result, `columns`), or, with 0, the grid's number. Row blocks are counted over the whole row
     dim, so they may straddle shards. `order`: (axes, group, across, turned) of `kernels.order`. `untouched` and
     `by_ticket` are definitions (names, text); `sizes` the kernel's own sizes; `grid` is over these and constants.
-    `step`: a persistent kernel's parameter.
+    `step`: a persistent kernel's parameter. `turns`: (lead, each) of `kernels.turns` where a loop waits for its rows;
+    `tickets`: the name of the rewritten kernel.
     """
 
     item: str
@@ -64,11 +65,8 @@ class KernelBody:
     untouched: tuple[tuple[str, str], ...]
     by_ticket: tuple[tuple[str, str], ...]
     imports: tuple[str, ...]
-
-    @property
-    def tickets(self) -> str:
-        """Name of the rewritten kernel."""
-        return f"{self.function}_by_ticket"
+    tickets: str
+    turns: tuple[int, int] | None = None
 
     @property
     def fetched(self) -> BodyTensor | None:

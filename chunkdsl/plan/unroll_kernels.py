@@ -24,6 +24,8 @@ def add_programs(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[
     if not body.block:
         if everywhere and step < f.world - 1:
             return []
+        if body.turns:
+            return list(_turns(f, rank, lane, begin, body.turns[1]))
         waits = tuple(_words(f, 0, f.geometry.shard * f.world, n.chunk)) if n.chunk_flags else ()
         accesses = (*_reads(f, rank, [(0, f.geometry.rows)]), *_local_reads(f, rank), *_whole_result(f, rank))
         label = f"runs {body.function}"
@@ -38,6 +40,23 @@ def add_programs(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[
         label = f"runs {body.function} for rows {first}..{end}"
         made.append(_task(f, rank, lane, label, begin, accesses, waits, signals, -(-(end - first) // body.block)))
     return made
+
+
+def _turns(f: Frame, rank: int, lane: str, begin: int, each: int) -> Iterator[int]:
+    """Programs that wait as they go: a task for what they read first, one for the rounds of each chunk, and one for
+    what they store at the end. A round belongs to the chunk of its last row, and reads `each` rows."""
+    n, g, rows = f.launch, f.geometry, f.geometry.rows
+    label = f"runs {n.body.function}"
+    yield _task(f, rank, lane, f"{label}: what is here", begin, tuple(_local_reads(f, rank)), (), (), 1)
+    for shard, c in _words(f, 0, g.shard * f.world, n.chunk):
+        low, top = (shard * g.shard + min((c + i) * g.chunk(n.chunk), g.shard) for i in (0, 1))
+        first, end = (rows if low >= rows else low // each * each), (rows if top >= rows else top // each * each)
+        accesses, waits = (), ((shard, c),)
+        if first < end:
+            accesses = tuple(_reads(f, rank, [(first, end)]))
+            waits = tuple(_words(f, first, max(end, top), n.chunk))
+        yield _task(f, rank, lane, f"{label}: rounds up to row {end}", begin, accesses, waits, (), 1)
+    yield _task(f, rank, lane, f"{label}: its result", begin, tuple(_whole_result(f, rank)), (), (), 1)
 
 
 def _task(

@@ -15,9 +15,11 @@ EVEN = 16  # what Triton looks for in an integer argument
 
 
 class BodyView:
-    """`held(source)` is the wrapper's expression for a tensor; `pitched` the sources with padded rows."""
+    """`held(source)` is the wrapper's expression for a tensor; `pitched` the sources with padded rows; `site` the place
+    of the wait for the gathered argument."""
 
-    def __init__(self, launch: Launch, held, pitched: frozenset[str], dim_text) -> None:
+    def __init__(self, launch: Launch, held, pitched: frozenset[str], dim_text, site: int) -> None:
+        self.site = site
         self.launch, self.body, self.held, self.pitched = launch, launch.body, held, pitched
         self.extents: Mapping[str, Extent] = dict(self.body.sizes)
         self.dim_text = dim_text
@@ -153,6 +155,8 @@ class BodyView:
     def awaited(self) -> list[tuple[str, str]]:
         """(first, end) of the global rows that a program waits for."""
         fetched = self.body.fetched
+        if self.body.turns:
+            return []
         if not self.body.block or fetched.gathered == "whole":
             return [("0", "shard * W")]
         spans = [("row", "last + 1")]
@@ -171,8 +175,17 @@ class BodyView:
             given[self.body.step] = str(MANY)
         given |= {t.parameter: self.pointer(t) for t in self.body.tensors}
         given |= {s.parameter: self.scalar(s) for s in self.body.scalars}
+        ids = ids[: len(PARAMETERS)]
+        if self.body.turns:
+            ids.append(f"({self.arrivals})")
         named = [f"{name}={given[name]}" for name in self.body.parameters if name in given]
-        return ", ".join([*ids[: len(PARAMETERS)], *named])
+        return ", ".join([*ids, *named])
+
+    @property
+    def arrivals(self) -> str:
+        """What a loop's waits need (`runtime.turns`)."""
+        wait = f"{self.launch.chunk_flags}, epoch, {self.site}, state, state_peers, record, limit, W, NVIDIA, TMA"
+        return f"{wait}, rank, shard, chunk, chunk_cap, rows, {self.body.turns[0]}, {self.body.turns[1]}"
 
     def pointer(self, t: BodyTensor) -> str:
         if t.gathered:

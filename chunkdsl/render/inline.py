@@ -10,6 +10,7 @@ from pathlib import Path
 RUNTIME = Path(__file__).resolve().parent.parent / "runtime"
 FILES = (
     "device.py",
+    "turns.py",
     "words.py",
     "machine.py",
     "live.py",

@@ -47,7 +47,7 @@ def build(faults):
             for name in function.arg_names:
                 if name in constants or name.isupper():
                     continue
-                if name in ("n", "epoch", "stride"):
+                if name in ("n", "epoch", "stride") or name.endswith("_cap"):
                     args[name] = 48
                 elif name == "table":
                     args[name] = blank((8,), torch.int64)

@@ -18,6 +18,31 @@ def fence_proxy():
 
 
 @triton.jit
+def gathered_loop(k_x, w, y, flags, n, k_x_cap, FORM: tl.constexpr):
+    """x[64, n * 512] @ w, where x arrives 512 columns at a time: waits in front of a loop over them (turns), inside one
+    loop (guarded), and with the first load of a turn taken before its wait (ahead)."""
+    rows = tl.arange(0, 64)
+    a = k_x + rows[:, None] * 4096 + rows[None, :]
+    b = w + rows[:, None] * 4096 + rows[None, :]
+    acc = tl.zeros((64, 64), dtype=tl.float32)
+    if FORM == "guarded":
+        for k in range(n):
+            if k % 8 == 0:
+                poll(flags + k // 8, 1)
+            acc = tl.dot(tl.load(a + k * 64), tl.load(b + k * 64), acc)
+    else:
+        early = tl.zeros((64, 64), dtype=tl.bfloat16)
+        for c in range(n):
+            poll(flags + c, 1)
+            acc = tl.dot(early, early, acc)
+            for k in range(8):
+                acc = tl.dot(tl.load(a + (c * 8 + k) * 64), tl.load(b + k * 64), acc)
+            if FORM == "ahead":
+                early = tl.load(a + (c + 1) * 512)
+    tl.store(y + rows[:, None] * 4096 + rows[None, :], (acc + k_x_cap).to(tl.bfloat16))
+
+
+@triton.jit
 def dot_loop(x, w, y, flags, n, FORM: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr = 64):
     """x[BLOCK, n * DEPTH] @ w[BLOCK, n * DEPTH].T with the waits, or the loop, in a wrong place."""
     rows = tl.arange(0, BLOCK)

@@ -29,6 +29,16 @@ CASES = [
         ("dot_loop", "sm_100", {"FORM": "chunks", "BLOCK": 64}),
     ),
     (
+        "gathered-load-before-wait",
+        ("gathered_loop", "sm_90", {"FORM": "guarded"}),
+        ("gathered_loop", "sm_90", {"FORM": "turns"}),
+    ),
+    (
+        "gathered-load-before-wait",
+        ("gathered_loop", "sm_90", {"FORM": "ahead"}),
+        ("gathered_loop", "sm_80", {"FORM": "turns"}),
+    ),
+    (
         "dot-loop-not-pipelined",
         ("dot_loop", "sm_90", {"FORM": "while", "BLOCK": 64}),
         ("dot_loop", "sm_90", {"FORM": "plain", "BLOCK": 64}),

@@ -1,7 +1,7 @@
 """What is found of kernels that nobody wrote for this, and where the others are refused."""
 
 import pytest
-from kernel_specs import ATTENTION, HEAD, KERNELS, PATH, ROOT, checked, gathered, reduced, refused
+from kernel_specs import HEAD, KERNELS, PATH, ROOT, checked, gathered, reduced, refused
 
 FOUND = {
     # block of rows, (grouped rows, across), rows read of the gathered argument, columns of a program
@@ -40,11 +40,6 @@ def body_of(text):
 def test_a_kernel_is_understood(name):
     body = body_of(gathered(name))
     assert (body.block, body.order[1], body.fetched.gathered, body.column_block) == FOUND[name]
-
-
-def test_a_kernel_that_reads_every_gathered_row_waits_for_all():
-    body = body_of(HEAD + ATTENTION)
-    assert (body.block, body.fetched.gathered) == (0, "whole")
 
 
 @pytest.mark.parametrize("name", REFUSED)
