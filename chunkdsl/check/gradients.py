@@ -58,6 +58,32 @@ def wrong_number_of_gradients(op: str, params: tuple[str, ...], found: int, span
     return Finding(message, span, f"{found} here", (label,), help=f"one for each parameter: {names}")
 
 
+@rule("CD291", "gradient-of-other-dtype")
+def gradient_of_other_dtype(name: str, dtype: str, own: str, span: Span) -> Finding:
+    """A gradient has the dtype of its tensor, or `as f32` what its product or sum was accumulated in.
+
+    Rounding it to another half would lose bits that the tensor has. With `as f32` nothing is rounded on the way to an
+    f32 `.grad`, in which gradients of many micro-batches add up.
+
+    Fails:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor x : bf16[M @ tp, 64]
+        tensor w : bf16[64 @ tp, 64]
+        op f(x, w) -> y { y = all_gather(x) @ w.T }
+        gradient f -> dx, dw as f16
+
+    Mended:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor x : bf16[M @ tp, 64]
+        tensor w : bf16[64 @ tp, 64]
+        op f(x, w) -> y { y = all_gather(x) @ w.T }
+        gradient f -> dx, dw as f32
+    """
+    return Finding(f"the gradient `{name}` of a {own} tensor cannot be {dtype}", span, "", help=f"`as f32`, or {own}")
+
+
 @rule("CD288", "saved-value-not-needed")
 def saved_value_not_needed(name: str, span: Span, needed: tuple[str, ...]) -> Finding:
     """What `saves` names is kept from the forward to the backward pass: parameters and statements that the backward

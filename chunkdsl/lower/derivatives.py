@@ -32,6 +32,7 @@ class Derivatives:
         self.cotangents: dict[Value, list[Value]] = {}
         self.copies: dict[Value, Value] = {}  # forward value -> the same in the backward op
         self.names: dict[Value, str] = {}
+        self.wide: set[Value] = set()  # parameters whose gradients are not rounded from f32
         self.final: dict[Value, str] = {}  # parameters that are used once, and what their gradient is called
 
     # ---- for the subclass
@@ -130,7 +131,9 @@ class Derivatives:
             for p in parts[1:]:
                 rows = self.pointwise("add", rows, p.args[0], value.span)
             parts = [Value("sum_rows", (self.bind(rows, "d"),), parts[0].type, self.span)]
-        elif len(parts) > 1:
+        if value in self.wide:
+            parts = [widened(p) for p in parts]
+        if len(parts) > 1:
             parts = [self.bind(p, "part") if self.heavy(p) else p for p in parts]
         total = parts[0]
         for p in parts[1:]:
@@ -224,6 +227,8 @@ class Derivatives:
             found = [p.args[0] for p in parts if p.kind == "unpick" and int(p.attrs["index"]) == i]
             if not found or len(found) + sum(p.kind != "unpick" for p in parts) > len(found):
                 self.refuse(f"a stack whose matrix [{i}] no result depends on", value.span, "leave it out of the stack")
+            if value in self.wide:
+                found = [widened(p) for p in found]
             if len(found) > 1:
                 found = [self.bind(p, "part") if self.heavy(p) else p for p in found]
             total = found[0]
@@ -231,11 +236,13 @@ class Derivatives:
                 total = self.pointwise("add", total, p, value.span)
             matrices.append(total)
         held = tuple(Shard(p.dim + 1) if isinstance(p, Shard) else p for p in matrices[0].type.placements)
-        type = TensorType(value.type.dtype, value.type.shape, held)
+        type = TensorType(matrices[0].type.dtype, value.type.shape, held)
         return Value("stack", tuple(matrices), type, self.span)
 
     def bind_for(self, value: Value, cotangent: Value) -> Value:
         """A statement of the cotangent of `value`; under the result's name if that is what it is."""
+        if value in self.wide:
+            return cotangent
         if value in self.final:
             return self.result(self.final[value], cotangent)
         return self.bind(cotangent, "d")
@@ -308,6 +315,14 @@ def placed(type: TensorType, axes: Iterable[int], placement: Placement) -> Tenso
                                                     for i, p in enumerate(type.placements)))  # fmt: skip
 
 
+def widened(value: Value) -> Value:
+    """The same in f32, which is what products and sums are accumulated in: nothing is rounded."""
+    type = TensorType(DType.F32, value.type.shape, value.type.placements)
+    if value.kind == "sum_rows":
+        return Value(value.kind, value.args, type, value.span)
+    return Value("cast", (value,), type, value.span)
+
+
 def moved(value: Value) -> SymSize | None:
     """Size of the dimension that a collective moves."""
     dim = value.attrs.get("dim", 0) if value.kind in COLLECTIVES else None
@@ -333,6 +348,8 @@ def _text(v: Value, names: dict[Value, str], top: bool = False) -> str:
         return str(v.attrs["name"])
     if v.kind == "const":
         return str(v.attrs["number"])
+    if v.kind == "cast":
+        return f"cast({_text(v.args[0], names)}, {v.type.dtype.value})"
     if v.kind == "pick":
         return f"{_text(v.args[0], names)}[{v.attrs['index']}]"
     if v.kind not in (*_INFIX, "transpose", "neg"):

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from chunkdsl.check import gradients as rules
 from chunkdsl.check import names as name_rules
-from chunkdsl.diagnostics import Label
+from chunkdsl.diagnostics import Diagnostic, Label
 from chunkdsl.ir.graph import Gradient, Op, Param, Value
 from chunkdsl.ir.policy import Policy
-from chunkdsl.ir.types import SymSize, TensorType
+from chunkdsl.ir.types import DType, SymSize, TensorType
 from chunkdsl.lower.derivatives import Derivatives
 from chunkdsl.lower.expressions import File
 from chunkdsl.lower.paired import GradientPolicy
+from chunkdsl.lower.tensors import find_dtype
 from chunkdsl.source import Span
 from chunkdsl.syntax import nodes
 
@@ -53,6 +54,7 @@ class _Backward(Derivatives):
         super().__init__(item.span, {*ops, *file.names.kinds})
         self.item, self.op, self.ops, self.file = item, op, ops, file
         self.policy = GradientPolicy(item.policy, file)
+        self.wide = self._widened()
         self.named = {s.target: s.value for s in op.statements} | {p.name: p.value for p in op.params}
         self.sources: dict[str, tuple[str, int]] = {}
         self.saved = {self.named[n.text]: n.text for n in item.saves if self._known(n)}
@@ -64,6 +66,23 @@ class _Backward(Derivatives):
             name_rules.unknown_name(name.text, name.span, "a parameter or a statement of the op", (), "")
         )
         raise NotDerived
+
+    def _widened(self) -> set[Value]:
+        """Parameters whose gradients are asked for in f32 and are not f32 themselves."""
+        found = set()
+        for name, word, param in zip(self.item.results, self.item.dtypes, self.op.params, strict=True):
+            if word is None:
+                continue
+            dtype, own = find_dtype(word), param.value.type.dtype
+            if isinstance(dtype, Diagnostic):
+                self.file.report.add(dtype)
+                raise NotDerived
+            if dtype not in (own, DType.F32):
+                self.file.report.add(rules.gradient_of_other_dtype(name.text, dtype.value, own.value, word.span))
+                raise NotDerived
+            if dtype != own:
+                found.add(param.value)
+        return found
 
     def build(self) -> tuple[Gradient, tuple[Op, ...]]:
         for i, (name, value) in enumerate(self.op.results):

@@ -6,9 +6,31 @@ fully_shard cuts them along another mesh axis.
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 
 from chunkdsl.runtime.placed import local_of
+
+
+def wide_leaf(parameter, back):
+    """This rank's shard of a DTensor parameter as a leaf whose gradient is added to the parameter's in f32: on its way
+    through the DTensor autograd would round it to the parameter's dtype. `back`: placements of the gradient."""
+    from torch.distributed.tensor import DTensor
+
+    leaf = parameter.to_local().detach().requires_grad_()
+    leaf.grad_dtype = parameter.grad_dtype
+
+    def add(leaf):
+        mesh, kind = parameter.device_mesh, back or parameter.placements
+        made = DTensor.from_local(leaf.grad, mesh, kind, run_check=False, shape=parameter.shape,
+                                  stride=parameter.stride())  # fmt: skip
+        made = made.redistribute(placements=parameter.placements)
+        leaf.grad = None
+        parameter.grad = made if parameter.grad is None else parameter.grad.add_(made)
+
+    leaf.register_post_accumulate_grad_hook(add)
+    return leaf
 
 
 class OpLayer(torch.nn.Module):
@@ -34,6 +56,7 @@ class OpLayer(torch.nn.Module):
             raise ValueError(f"{operation.NAME} has no tensor {', '.join(unknown)}; it has {known}")
         draw = torch.Generator().manual_seed(seed)
         self.grids = {name: self.grid_of(name) for name in self.weights}
+        self.wide = {}  # weights whose gradients the op gives in f32
         self.back = {name: self.back_of(name) for name in self.weights}
         for name in self.weights:
             dtype, shape = operation.PARAMETERS[name]
@@ -44,7 +67,11 @@ class OpLayer(torch.nn.Module):
                 raise ValueError(f"{operation.NAME}: no DTensor has the layout of {name}: keep it as a tensor")
             whole = torch.zeros(sizes) if len(sizes) < 2 else torch.randn(sizes, generator=draw) * std
             local = self.shard(name, whole.to(dtype)).to(operation.machine.device)
-            self.register_parameter(name, torch.nn.Parameter(self.placed(name, local, whole)))
+            made = torch.nn.Parameter(self.placed(name, local, whole))
+            self.register_parameter(name, made)
+            if operation.gradient_dtypes().get(name, dtype) != dtype and hasattr(made, "grad_dtype"):
+                made.grad_dtype = operation.gradient_dtypes()[name]
+                self.wide[name] = weakref.ref(made)
 
     def axes_of(self, name):
         """Indices of the mesh axes whose ranks hold a weight together."""
@@ -96,7 +123,11 @@ class OpLayer(torch.nn.Module):
         if not hasattr(value, "to_local"):
             return value
         back = self.back[name]
-        return local_of(value, back if back and len(back) == len(value.placements) else None)
+        back = back if back and len(back) == len(value.placements) else None
+        own = name in self.wide and self.wide[name]() is value and not torch.compiler.is_compiling()
+        if own and value.requires_grad and torch.is_grad_enabled():
+            return wide_leaf(value, back)
+        return local_of(value, back)
 
     def shard(self, name, whole):
         """This rank's part of a whole tensor: contiguous, ceil-divided."""

@@ -99,8 +99,16 @@ class PlacedCalls(Arguments):
 
     def gradient_placements(self):
         """Of what the backward pass gives for each parameter; nothing without one."""
+        return {name: backward.placements[result] for name, result, backward in self.gradients()}
+
+    def gradient_dtypes(self):
+        """The same of dtypes."""
+        return {name: backward.RESULTS[result][0] for name, result, backward in self.gradients()}
+
+    def gradients(self):
+        """(parameter, result of the backward op, that op) for each parameter."""
         if not self.FORWARD:
-            return {}
+            return []
         backward = self.partner(self.partner(self.FORWARD).BACKWARD[0])
-        return {name: backward.placements[result] for name, result in zip(self.PARAMETERS, backward.RESULTS,
-                                                                            strict=True)}  # fmt: skip
+        pairs = zip(self.PARAMETERS, backward.RESULTS, strict=True)
+        return [(name, result, backward) for name, result in pairs]

@@ -21,3 +21,8 @@ def gelu_slope(x):
     """The derivative of the erf form of gelu."""
     density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density
+
+
+def product_in_f32(a, b):
+    """a @ b of halves, not rounded. float64 stays."""
+    return wide(a) @ wide(b)

@@ -277,6 +277,9 @@ class Builder:
     def _use(self, t, path, name, contract, _over, axes):
         return n.UsePlan(self._span(t), self.build(path), self._name(name), self._name(contract), self.build(axes))
 
-    def _gradient(self, t, op, results, saves, policy):
+    def _gradient(self, t, op, *rest):
+        *results, saves, policy = rest
         kept = self._names(saves) if saves else ()
-        return n.Gradient(self._span(t), self._name(op), self._names(results), kept, self._maybe(policy))
+        names = tuple(self._name(r.children[0]) for r in results)
+        dtypes = tuple(self._name(r.children[1]) if r.children[1] else None for r in results)
+        return n.Gradient(self._span(t), self._name(op), names, dtypes, kept, self._maybe(policy))

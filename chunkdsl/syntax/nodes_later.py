@@ -131,5 +131,6 @@ class UsePlan(Node):
 class Gradient(Node):
     op: Name
     results: tuple[Name, ...]
+    dtypes: tuple[Name | None, ...]  # `dw as f32`, for each result
     saves: tuple[Name, ...]
     policy: PolicyUse | None

@@ -135,6 +135,8 @@ def test_a_statement_reads_like_one_of_the_language():
         ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw with { chunk = 8 along F }", "CD266"),
         ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw with { via = copy_engine }", "CD601"),
         ("op f(x, t) -> y { y = all_gather(x) @ t[1].T }\ngradient f -> dx, dt", "CD286"),
+        ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw as f16", "CD291"),
+        ("op f(x, w) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw as f31", "CD243"),
         ("op f(x) -> y { y = all_gather(x) }\ngradient f -> dx", "CD286"),
         ("op f(x, w, b) -> y { y = all_gather(x) @ w.T }\ngradient f -> dx, dw, db", "CD286"),
     ],
@@ -195,6 +197,18 @@ def test_the_policy_of_the_gradient_goes_over_what_is_inherited():
         policy = found[kind, target]
         assert (policy.route, policy.chunk.count, policy.via, policy.place) == ("ring", 16, None, None)
     assert found["matmul", "dw"].tile == (32, 32, 16) and found["matmul", "dw"].stages == 2
+
+
+def test_what_is_asked_for_in_f32_is_not_rounded_on_the_way():
+    made = program(
+        "op f(x, t, b) -> y { g = all_gather(x)\n a = g @ t[0].T\n c = g @ t[1].T\n y = a * c + b }\n"
+        "gradient f -> dx as f32, dt as f32, db as f32 saves x"
+    ).program
+    backward = next(op for op in made.ops if op.name == "f_backward")
+    assert {value.type.dtype.value for _, value in backward.results} == {"f32"}
+    texts = [s.text for s in backward.statements]
+    assert "dt = stack(cast((d_.T @ all_gather(x)), f32), cast((d.T @ all_gather(x)), f32))" in texts
+    assert "dx = cast(reduce_scatter(part + part_), f32)" in texts and "db = sum_rows(dy)" in texts
 
 
 TWO_AXES = """mesh dp[2] over rdma, tp[2] over nvlink

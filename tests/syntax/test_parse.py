@@ -141,7 +141,7 @@ def test_kernels_imports_gradients():
         'kernel g(A, B) -> C = "k/m.py" : mm {\n  A = a_ptr : [m, k]\n  C = c_ptr : bf16[m, n] sum k\n'
         '  arg M = m * 2\n  arg s = A.stride(1)\n  arg e = 1e-5\n  arg o = -1\n  arg f = true\n  arg t = "ab"\n'
         '  grid = cdiv(m, BM), 2\n  const BM = 128, W = -2, E = 0.5, F = false, N = "x"\n}\n'
-        'use plan "ring.json" as r : all_gather over tp\ngradient g -> dx, dw saves x with p'
+        'use plan "ring.json" as r : all_gather over tp\ngradient g -> dx, dw as f32 saves x with p'
     )
     a, c, size, method, small, minus, flag, text, grid, const = kernel.bindings
     assert (kernel.path.value, kernel.function.text) == ("k/m.py", "mm")
@@ -152,6 +152,7 @@ def test_kernels_imports_gradients():
     assert len(grid.sizes) == 2
     assert [(k.text, v) for k, v in const.values] == [("BM", 128), ("W", -2), ("E", 0.5), ("F", False), ("N", "x")]
     assert (use.path.value, use.name.text, use.contract.text) == ("ring.json", "r", "all_gather")
+    assert [d and d.text for d in gradient.dtypes] == [None, "f32"]
     assert ([x.text for x in gradient.saves], gradient.policy.base.text) == (["x"], "p")
 
 
