@@ -180,6 +180,37 @@ def too_much_arrives(breach: Breach, source: Source) -> Finding:
     return _finding(breach, source, "let each rank receive fewer addends, or add some of them up on the way")
 
 
+@rule("CD326", "all-reduce-does-not-split")
+def does_not_split(breach: Breach, source: Source) -> Finding:
+    """A plan of an `all_reduce` adds each shard up on one rank, another shard on every rank, and hands the sums out.
+
+    Sums of floating-point numbers depend on their order. Ranks that each add up the same shard, as when pairs exchange
+    whole sums, would not hold the same bits. Add a shard up on one rank, and send the sum on without `adding`.
+
+    Fails:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M, 512 @ tp]
+        tensor w : bf16[512 @ tp, 512]
+        plan doubling(t) : all_reduce over tp {
+            for k in range(log2(tp)) { for s in range(tp) { send t[s] to xor(rank, pow2(k)) adding } }
+        }
+        op f(x, w) -> y { y = all_reduce(x @ w) with { route = doubling } }
+
+    Mended:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M, 512 @ tp]
+        tensor w : bf16[512 @ tp, 512]
+        plan sum_ring(t) : all_reduce over tp {
+            for i in range(tp - 1) { send t[(rank - i) mod tp] to (rank + 1) mod tp adding }
+            for i in range(tp - 1) { send t[(rank + 1 - i) mod tp] to (rank + 1) mod tp }
+        }
+        op f(x, w) -> y { y = all_reduce(x @ w) with { route = sum_ring } }
+    """
+    return _finding(breach, source, "let one rank add up a shard, a rank for each, and send the sum on without `adding`")
+
+
 @rule("CD321", "shard-not-there")
 def absent(breach: Breach, source: Source) -> Finding:
     """A step moves what its source holds then: the rank's own input, or what an earlier step brought.
@@ -287,5 +318,6 @@ BY_CODE: dict[str, Callable[[Breach, Source], Diagnostic]] = {
     f.code: f
     for f in (
         out_of_range, to_itself, too_long, parts_not_chunks, too_much_arrives, absent, again, not_kept, twice, race,
+        does_not_split,
     )
 }

@@ -84,7 +84,7 @@ def served(schedule: Schedule, world: World) -> bool:
 
 def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
     """Why the routes that plans give an op do not serve a world size."""
-    found: dict[str, list[Breach]] = {}
+    found: dict[tuple[str, str], list[Breach]] = {}
     for n in op.launches:
         for m in n.moves:
             if m.routing is not None:
@@ -92,11 +92,10 @@ def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
                 if not breaches:
                     chunk = n.chunk if m.kind == "gather" else n.out_chunk
                     breaches = [b for b in (m.routing.uneven(chunk, world), m.routing.unstored(world)) if b]
-                found[m.routing.name] = breaches
+                found[m.routing.name, m.routing.contract] = breaches
     return [
         Refutation(b.code, b.message, b.counterexample, b.line, b.label, b.other_line, b.other_label, span=b.span)
-        for breaches in found.values()
-        for b in breaches
+        for b in dict.fromkeys(b for breaches in found.values() for b in breaches)
     ]
 
 

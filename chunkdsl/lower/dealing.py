@@ -17,6 +17,7 @@ from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.over_rows import OverRowsLaunches
 from chunkdsl.lower.routed import settle_exchange
 from chunkdsl.plan.routes import GATHER_PEERS, Walk
+from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import (
     Buffer,
     Deal,
@@ -32,8 +33,8 @@ ARRIVALS = {"swizzle": Walk.DOWN_OWN, "direct": Walk.UP}  # shards in which orde
 
 
 class Dealing(OverRowsLaunches):
-    def _gather(self, value: Value, name: str):
-        return super()._gather(value, name) if value.kind == "all_gather" else self._arriving(value, name)
+    def _gather(self, value: Value, name: str, routing: Routing | None = None):
+        return super()._gather(value, name, routing) if value.kind == "all_gather" else self._arriving(value, name)
 
     def _reduced(self, value: Value, reduction: Value, name: str, destination: Destination) -> None:
         made = self._departing if reduction.kind == "all_to_all" else super()._reduced

@@ -12,12 +12,12 @@ from chunkdsl.ir.meshes import World
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place
 from chunkdsl.lower.choices import MIB, Choices
 from chunkdsl.plan.form import Affine, Form
+from chunkdsl.plan.halves import halves_of
 from chunkdsl.plan.hierarchical import hierarchical
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Choice
 
 BUILT_ROUTES = ("direct", "swizzle", "ring")
-CARRIED = ("all_gather", "reduce_scatter", "all_to_all")  # collectives that travel along a plan
 
 
 def routing_of(value: Value, program: Program, settle: Choices) -> Routing | None:
@@ -36,8 +36,6 @@ def routing_of(value: Value, program: Program, settle: Choices) -> Routing | Non
     if (routing.contract, routing.axes) != (value.kind, axes):
         has = f"{routing.contract} over {', '.join(routing.axes)}"
         settle.refuse(routes.does_not_fit(name, has, f"{value.kind} over {', '.join(axes)}", span, None))
-    elif value.kind not in CARRIED:
-        settle.refuse(not_built_yet(f"a plan as the route of {value.kind}", span, "use direct, swizzle or ring"))
     return routing if settle.ok else None
 
 
@@ -46,9 +44,6 @@ def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> 
     span, axes = settle.span("route"), axes_of(value)
     if len(axes) < 2:
         settle.refuse(hierarchy_needs_two_axes(value.kind, program.mesh.axes[axes[0]].name, span))
-        return None
-    if value.kind not in CARRIED:
-        settle.refuse(not_built_yet(f"`route = hierarchical` of {value.kind}", span, "use direct, swizzle or ring"))
         return None
     outer, inner = name.removeprefix("hierarchical(").removesuffix(")").split(", ")
     line = program.source.line_of(span.start)
@@ -80,6 +75,18 @@ def built_in(settle: Choices, routing: Routing) -> str | None:
         settle.record.append(Choice(settle.where, f"plan {routing.name}", "parametric", why))
         settle.policy = replace(settle.policy, route=name)
     return name
+
+
+def settle_halves(settle: Choices, routing: Routing, algorithm: str, world: World) -> tuple[Routing, Routing] | None:
+    """The sums and the results of an all-reduce along a plan; None if it was refused."""
+    if algorithm != "two_shot":
+        settle.refuse_transport(f"route = {routing.name}, algorithm = {algorithm}",
+                                "a plan adds up, then hands out", "algorithm")  # fmt: skip
+        return None
+    halves = halves_of(routing)
+    for breach in dict.fromkeys(b for half in halves for b in half.breaches(world)):
+        settle.refuse(routes.explain_breach(breach, settle.report.source))
+    return halves if settle.ok else None
 
 
 def settle_exchange(value: Value, program: Program, settle: Choices) -> None:

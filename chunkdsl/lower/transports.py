@@ -12,15 +12,17 @@ from chunkdsl.ir.types import SymSize, dims_in, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
 from chunkdsl.lower.epilogue import Epilogue
 from chunkdsl.lower.facts import Refused
-from chunkdsl.lower.routed import built_in, chunk_of, routing_of, settle_gather, settle_sum
+from chunkdsl.lower.routed import built_in, chunk_of, routing_of, settle_gather, settle_halves, settle_sum
 from chunkdsl.plan.limits import FLAG_WORDS, MULTIPROCESSORS
 from chunkdsl.plan.routes import GATHER_PEERS, SCATTER_ORDER, Walk
+from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Buffer, Destination, Flags, Instruction, Moves, Operand, Staging, Sum
 
 
 class Transports(Epilogue):
-    def _gather(self, value: Value, name: str):
-        """Operand that reads the gathered value, and (moves, staging, settled policy)."""
+    def _gather(self, value: Value, name: str, routing: Routing | None = None):
+        """Operand that reads the gathered value, and (moves, staging, settled policy). `routing`: instead of what its
+        policy says."""
         if value in self.gathers:
             return self.gathers[value]
         if int(value.attrs["dim"]) != 0 or value.type.rank != 2:
@@ -40,7 +42,7 @@ class Transports(Epilogue):
         layout = self._row_layout(value.args[0])
         settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices, self.settled)
         row_bytes = self._high(cols) * value.type.dtype.bytes
-        routing = routing_of(value, self.program, settle)
+        routing = routing or routing_of(value, self.program, settle)
         if not settle.ok:
             raise Refused
         if routing is None:
@@ -104,9 +106,12 @@ class Transports(Epilogue):
         if not scatter:
             algorithm = settle.pick("algorithm", "two_shot", "each byte travels twice, not W times")
         routing = routing_of(reduction, self.program, settle)
+        halves = settle_halves(settle, routing, algorithm, self.grid) if routing and not scatter else None
         if not settle.ok:
             raise Refused
-        if routing is not None and built_in(settle, routing):
+        if halves is not None:
+            routing = halves[0]
+        elif routing is not None and built_in(settle, routing):
             routing = None
         kernel = source.kind == "kernel"
         info = settle.reduce(algorithm, kernel) if routing is None else settle_sum(settle, routing)
@@ -134,7 +139,11 @@ class Transports(Epilogue):
         ring = info["route"] == "ring"
         sums = Sum("total", parts, ring, info["side"], wire, routing)
         final, out_chunk = destination, None
-        if not scatter and not one_shot:
+        if halves is not None:
+            dtype = value.type.dtype.value
+            final = Destination("local", f"{stem}_total", dtype, "own")
+            self.buffers.append(Buffer(final.buffer, "local", dtype, "whole", rows, cols))
+        elif not scatter and not one_shot:
             total = f"{stem}_total"
             self.buffers.append(Buffer(total, "symmetric", value.type.dtype.value, "world", rows, cols))
             self.flags.append(Flags(f"{total}_arrived", "symmetric", "chunk", rows, chunk))
@@ -151,12 +160,24 @@ class Transports(Epilogue):
             f"{name}_sum", value, space, walk, chunk, sent.arrived, rows_tiling(), None, (), None, sums,
             operands, steps, result, final, out_chunk, (), None,
         )  # fmt: skip
-        if final is not destination:
+        if halves is not None:
+            self._hand_out(value, reduction, halves[1], final.buffer, f"{name}_out", destination)
+        elif final is not destination:
             total = Operand(final.buffer, "full", final.dtype, final.buffer, "padded", arrived=final.arrived)
             self._launch(
                 f"{name}_out", value, "all", Walk.UP, chunk, final.arrived, rows_tiling(), None, (), None, None,
                 {value: total}, [Instruction("t0", "load", (total.name,))], "t0", destination, None, (), None,
             )  # fmt: skip
+
+    def _hand_out(self, value: Value, reduction: Value, routing: Routing, total: str, name: str, destination) -> None:
+        """The second half of an all-reduce along a plan: a gather of `total`, which holds the own rows of `value`."""
+        own = Value("reduced", (reduction,), value.type, value.span)
+        self.places[own], self.names[own] = (total, "own"), total
+        axes = {key: reduction.attrs[key] for key in ("axis", "inner") if key in reduction.attrs}
+        policy = replace(reduction.policy, route=None, algorithm=None)
+        whole = Value("all_gather", (own,), value.type, value.span, {**axes, "dim": 0}, policy)
+        self._gather(whole, name, routing)
+        self._tiles(whole, name, destination)
 
     def _partials(self, name, wire, rows, cols, chunk, info, one_shot, reduction):
         """Destination of the partial sums, the moves that carry them on if any, and where the sum reads them."""
