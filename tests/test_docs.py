@@ -333,10 +333,6 @@ USER_PLAN = "plan r(t) : all_gather over tp {\n    for i in range(1, tp) { send 
 EXCHANGE = HEAD + "tensor z : bf16[M, K @ tp]\nop f(z) -> y { y = all_to_all(z, K -> M) with { route = r } }\n"
 EXCHANGE += "plan r(t) : all_to_all over tp {\n    for i in range(tp) {\n"
 EXCHANGE += "        if i != rank { send t[i] to i into t[rank] }\n    }\n}\n"
-PAIRS = "plan r(t) : all_reduce over tp {\n    for k in range(log2(tp)) {\n        for s in range(tp) {"
-PAIRS += " send t[s] to xor(rank, pow2(k)) adding }\n    }\n}\n"
-
-TWO_AXES = "mesh node[2], gpu[4]\ndim M = 1..4096\ntensor p : bf16[M, 512] sum (node, gpu)\n"
 NOT_BUILT = {
     "a mesh of three axes": [HEAD.replace("mesh tp[4] over nvlink", "mesh rack[2], node[2], tp[8] over nvlink")],
     "the layout `ragged": [f"{HEAD}tensor z : bf16[M @ ragged(tp), K]\n"],
@@ -351,7 +347,6 @@ NOT_BUILT = {
         f"`{name}`": [op("x, v", f"{name}(x)")]
         for name in "attention softmax scaled_matmul dispatch grouped_matmul combine".split()
     },
-    "a plan as": [COLLECTIVE["two_shot"] % "route = r" + PAIRS],
     "a plan of an": [EXCHANGE],
     "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
     "the gradient of": [
@@ -361,10 +356,6 @@ NOT_BUILT = {
         "gradient f -> dx, dz\n",
     ],
     "`.T` on": [op("t, u, v", "v.T @ v + v.T @ v")],
-    "`route = hierarchical": [
-        f"{TWO_AXES}op f(p) -> y {{ y = all_reduce(p, over = (node, gpu)) "
-        "with { route = hierarchical(ring, ring) } }\n"
-    ],
     **{f"`{k} = {v}`": [COLLECTIVE["two_shot"] % f"{k} = {v}"] for k, v in LATER},
     "`wire` of fp8": [COLLECTIVE["two_shot"] % "wire = f8e4m3"],
     "the keys": [COLLECTIVE["two_shot"] % f"{key} = 4" for key in LATER_KEYS],

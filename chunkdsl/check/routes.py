@@ -208,7 +208,7 @@ def does_not_split(breach: Breach, source: Source) -> Finding:
         }
         op f(x, w) -> y { y = all_reduce(x @ w) with { route = sum_ring } }
     """
-    return _finding(breach, source, "let one rank add up a shard, a rank for each, and send the sum on without `adding`")
+    return _finding(breach, source, "let one rank add up a shard, another each, and send sums on without `adding`")
 
 
 @rule("CD321", "shard-not-there")

@@ -130,7 +130,7 @@ class Hooks(Memory):
         seq, index = self._accesses.log.next(), offset // buffer.itemsize
         if sem in ("acquire", "acq_rel") or operation == "load":
             actor.trail.wait(Wait(seq, buffer.place, index, was, sem, scope))
-        if operation == "load" or was == value:
+        if operation == "load" or (was == value and operation != "xchg"):  # a flag that is set twice is set twice
             return
         kind = Add if operation in ("add", "fadd") else Signal
         if sem in ("acquire", "acq_rel"):

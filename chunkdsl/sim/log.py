@@ -46,7 +46,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """An atomic other than an addition changed a word from `before` to `value`."""
+    """An atomic other than an addition changed a word from `before` to `value`; an exchange also
+    where they are equal."""
 
     seq: int
     at: Place

@@ -7,29 +7,37 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, product
 
 from chunkdsl.plan.steps import Piece, Route, Step
 
 
 def tree_route(draw, contract: str, world: int) -> Route:
-    """Every shard goes from its owner along a random spanning tree, or its addends to the owner along one. `draw(low,
-    high)` is a random integer."""
+    """Every shard goes from its owner along a random spanning tree, or its addends to the owner along one, or both, one
+    after the other, with owners in a random order. `draw(low, high)` is a random integer."""
     steps: list[list[Step]] = [[] for _ in range(world)]
     cuts = draw(1, 2)
+    owners = shuffled(draw, list(range(world))) if contract == "all_reduce" else list(range(world))
     for shard in range(world):
         for part in range(cuts):
-            order = [shard, *shuffled(draw, [r for r in range(world) if r != shard])]
-            links = [(order[draw(0, i - 1)], order[i]) for i in range(1, world)]  # (nearer the owner, farther)
-            if contract == "reduce_scatter":
-                links = [(far, near) for near, far in reversed(links)]
-            for number, (holder, reader) in enumerate(links):
-                piece = Piece(shard, part, cuts)
-                adding, fetch = contract == "reduce_scatter", contract == "all_gather" and draw(0, 1)
-                when, lane = (number, shard, part), draw(0, 1)
-                action, issuer, peer = ("fetch", reader, holder) if fetch else ("send", holder, reader)
-                steps[issuer].append(Step(action, piece, piece, peer, adding, when, lane, line=1 + number))
+            for half in halves(contract):
+                owner = owners[shard]
+                order = [owner, *shuffled(draw, [r for r in range(world) if r != owner])]
+                links = [(order[draw(0, i - 1)], order[i]) for i in range(1, world)]  # (nearer the owner, farther)
+                adding = half == "reduce_scatter"
+                if adding:
+                    links = [(far, near) for near, far in reversed(links)]
+                for number, (holder, reader) in enumerate(links):
+                    piece = Piece(shard, part, cuts)
+                    fetch = not adding and draw(0, 1)
+                    when, lane = (not adding, number, shard, part), draw(0, 1)
+                    action, issuer, peer = ("fetch", reader, holder) if fetch else ("send", holder, reader)
+                    steps[issuer].append(Step(action, piece, piece, peer, adding, when, lane, line=1 + number))
     return Route("tree", contract, (world,), tuple(tuple(sorted(s, key=lambda x: x.when)) for s in steps))
+
+
+def halves(contract: str) -> tuple[str, ...]:
+    return ("reduce_scatter", "all_gather") if contract == "all_reduce" else (contract,)
 
 
 def ring_route(draw, contract: str, world: int) -> Route:
@@ -39,31 +47,30 @@ def ring_route(draw, contract: str, world: int) -> Route:
     for rank in range(world):
         at = order.index(rank)
         mine = []
-        for i in range(world - 1):
-            shard = order[(at - i - (contract == "reduce_scatter")) % world]
-            mine.append(Step("send", Piece(shard), Piece(shard), order[(at + 1) % world],
-                             contract == "reduce_scatter", (i,), line=1))  # fmt: skip
+        for half in halves(contract):
+            adding = half == "reduce_scatter"
+            for i in range(world - 1):
+                piece = Piece(order[(at - i - adding) % world])
+                mine.append(Step("send", piece, piece, order[(at + 1) % world], adding, (not adding, i), line=1))
         steps.append(tuple(mine))
     return Route("ring", contract, (world,), tuple(steps))
 
 
 def doubling_route(draw, contract: str, world: int) -> Route:
-    """Recursive doubling, or recursive halving with additions, among randomly numbered ranks. A power of two."""
+    """Recursive doubling, or recursive halving with additions, or one after the other, among randomly numbered ranks. A
+    power of two."""
     names = shuffled(draw, list(range(world)))
     bits = shuffled(draw, list(range(world.bit_length() - 1)))
     steps: list[list[Step]] = [[] for _ in range(world)]
-    for at in range(world):
+    for at, half in product(range(world), halves(contract)):
+        adding = half == "reduce_scatter"
         for k, bit in enumerate(bits):
             partner, done = at ^ 1 << bit, sum(1 << b for b in bits[:k])
             for shard in range(world):
-                if contract == "all_gather":
-                    moves = not (shard ^ at) & ~done
-                else:
-                    moves = not (shard ^ partner) & (done | 1 << bit)
+                moves = not (shard ^ partner) & (done | 1 << bit) if adding else not (shard ^ at) & ~done
                 if moves:
-                    piece = Piece(names[shard])
-                    adding = contract == "reduce_scatter"
-                    steps[names[at]].append(Step("send", piece, piece, names[partner], adding, (k, shard), line=1))
+                    piece, when = Piece(names[shard]), (not adding, k, shard)
+                    steps[names[at]].append(Step("send", piece, piece, names[partner], adding, when, line=1))
     return Route("doubling", contract, (world,), tuple(map(tuple, steps)))
 
 
@@ -129,7 +136,7 @@ def keeps_contract(route: Route) -> bool:
                 return False
             held[place] = held.get(place, Counter()) + value if step.adding else Counter(value)
     for rank in range(route.world):
-        for shard in range(route.world) if gather else (rank,):
+        for shard in (rank,) if route.contract == "reduce_scatter" else range(route.world):
             want = [(shard, shard)] if gather else [(shard, r) for r in range(route.world)]
             if any(held.get((rank, shard, part)) != Counter(want) for part in range(parts)):
                 return False

@@ -1,63 +1,20 @@
 """Random routes: contract, executor and proof agree on those that are right, and none that is wrong slips through."""
 
 from dataclasses import replace
-from functools import cache
 from itertools import cycle
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_routes import FAULTS, doubling_route, keeps_contract, plant, ring_route, tree_route
+from simulated_routes import HEAD, SPECS, along
 
 from chunkdsl.check.prove import prove
 from chunkdsl.check.worlds import route_breaches
 from chunkdsl.pipeline import check_source
-from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.trace import trace
 from chunkdsl.plan.unroll import unroll
 from chunkdsl.source import Source
-
-HEAD = "mesh tp[4]\ndim M = 1..64\n"
-GATHER = HEAD + """tensor x : bf16[M @ tp, 64]
-tensor w : bf16[64, 64 @ tp]
-plan p(t) : all_gather over tp {
-    for i in range(1, tp) { for h in range(2) {
-        fetch t[(rank + i) mod tp] part h of 2 from (rank + i) mod tp
-    } }
-}
-op f(x, w) -> y { y = all_gather(x) @ w with { route = p, tile = 16x16x16, chunk = 2 per shard, place = own_sms(1) } }
-"""
-SCATTER = HEAD + """tensor x : bf16[M, 64 @ tp]
-tensor w : bf16[64 @ tp, 64]
-plan p(t) : reduce_scatter over tp {
-    for i in range(1, tp) { for h in range(2) {
-        send t[(rank + i) mod tp] part h of 2 to (rank + i) mod tp adding
-    } }
-}
-op f(x, w) -> y {
-    y = reduce_scatter(x @ w, M) with { route = p, tile = 16x16x16, chunk = 2 per shard, place = own_sms(1) }
-}
-"""
-
-
-@cache
-def scheduled(contract):
-    checked = check_source(Source("r.chunk", GATHER if contract == "all_gather" else SCATTER))
-    assert checked.report.diagnostics == ()
-    return checked.schedule
-
-
-def along(route):
-    """The op of a small spec, carried along a route."""
-    made = scheduled(route.contract)
-    (op,) = made.ops
-    routing = Routing("r", route.contract, ("tp",), 1, lambda world: route)
-    launches = []
-    for n in op.launches:
-        moves = tuple(replace(m, routing=routing) for m in n.moves)
-        sums = n.sums and replace(n.sums, routing=routing)
-        launches.append(replace(n, moves=moves, sums=sums, visits=routing if n.visits else None))
-    return made, replace(op, launches=tuple(launches))
 
 
 def proof(route):
@@ -78,7 +35,7 @@ def build(data, kind, contract):
     return draw, make(draw, contract, data.draw(st.sampled_from(worlds)))
 
 
-@pytest.mark.parametrize("contract", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("contract", SPECS)
 @pytest.mark.parametrize("kind", MAKERS)
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
@@ -91,7 +48,7 @@ def test_a_route_that_is_right_is_proven(kind, contract, data):
         assert proof(route) == []
 
 
-@pytest.mark.parametrize("contract", ["all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("contract", SPECS)
 @pytest.mark.parametrize("fault", FAULTS)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
@@ -125,15 +82,17 @@ def test_what_the_contract_does_not_see_the_proof_does():
 
 def test_two_tiers_of_64_ranks_are_proven():
     """8 nodes of 8: contract, and the explicit plan of a call."""
-    text = GATHER.replace("tp[4]", "tp[64]").replace("1..64", "1..1024")
-    text = text[: text.index("plan p")] + """plan p(t) : all_gather over tp {
+    text = HEAD.format(world=64).replace("1..64", "1..1024") + """tensor x : bf16[M @ tp, 64]
+tensor w : bf16[64, 1024 @ tp]
+plan p(t) : all_gather over tp {
     let place = rank mod 8
     for n in range(1, 8) { send t[rank] to (rank + n * 8) mod tp }
     lane 1 { for i in range(1, 8) { for n in range(8) {
         fetch t[n * 8 + (place + i) mod 8] from rank - place + (place + i) mod 8
     } } }
 }
-""" + text[text.index("op f"):].replace("chunk = 2 per shard", "chunk = 1 per shard")
+op f(x, w) -> y { y = all_gather(x) @ w with { route = p, tile = 16x16x16, chunk = 1 per shard, place = own_sms(1) } }
+"""
     checked = check_source(Source("r.chunk", text))
     assert checked.report.diagnostics == ()
     (op,) = checked.schedule.ops

@@ -51,6 +51,10 @@ OPS = {
 op f(x, wf) -> y {
     y = all_gather(x, over = (dp, tp)) @ wf.T with { route = tiers, tile = 16x16x16, chunk = 8 along M }
 }""",
+    "all_reduce of two tiers": "op f(x, wf, vf) -> y {\n    h = all_gather(x, over = (dp, tp)) @ wf.T\n"
+    f"        with {{ {TILE}, route = hierarchical(direct, swizzle), place = own_sms(1) }}\n"
+    "    y = all_reduce(h @ vf.T, over = (dp, tp))\n"
+    f"        with {{ {TILE}, route = hierarchical(ring, direct), place = own_sms(1) }}\n}}",
     "two tiers, rings": "op f(x, wf) -> y {\n    y = all_gather(x, over = (dp, tp)) @ wf.T\n"
     f"        with {{ {TILE}, route = hierarchical(ring, ring), via = tma, place = own_sms(1) }}\n}}",
 }

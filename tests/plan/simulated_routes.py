@@ -1,0 +1,160 @@
+"""Random routes on simulated ranks: a small module is emitted once, and runs with the tables of one route or another.
+
+What it does is held against the plan of the route, `exact` and float64 by the checks of `verify`. Tables can be broken
+after the proof; the module's text can be edited before it is loaded.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from chunkdsl.ir.graph import Op
+from chunkdsl.pipeline import check_source
+from chunkdsl.plan.halves import halves_of
+from chunkdsl.plan.routing import Routing
+from chunkdsl.plan.schedule import OpSchedule, Schedule
+from chunkdsl.plan.steps import Route
+from chunkdsl.plan.tables import RouteTable, route_tables
+from chunkdsl.render.module import render_module
+from chunkdsl.source import Source
+from chunkdsl.verify.simulate import Row, run_op
+from chunkdsl.verify.verify import load
+
+HEAD = "mesh tp[{world}]\ndim M = 1..64\n"
+POLICY = "with {{ route = p, tile = 16x16x16, chunk = 2 per shard, place = own_sms(1) }} }}\n"
+GATHER = """    for i in range(1, tp) {{ for h in range(2) {{
+        fetch t[(rank + i) mod tp] part h of 2 from (rank + i) mod tp
+    }} }}
+"""
+ADD = """    for i in range(1, tp) {{ for h in range(2) {{
+        send t[(rank + i) mod tp] part h of 2 to (rank + i) mod tp adding
+    }} }}
+"""
+ADDENDS = "tensor x : bf16[M, {wide} @ tp]\ntensor w : bf16[{wide} @ tp, 16]\n"
+SPECS = {
+    "all_gather": "tensor x : bf16[M @ tp, 16]\ntensor w : bf16[16, {wide} @ tp]\nplan p(t) : all_gather over tp {{\n"
+    + GATHER + "}}\nop f(x, w) -> y {{ y = all_gather(x) @ w " + POLICY,
+    "reduce_scatter": ADDENDS + "plan p(t) : reduce_scatter over tp {{\n" + ADD
+    + "}}\nop f(x, w) -> y {{ y = reduce_scatter(x @ w, M) " + POLICY,
+    "all_reduce": ADDENDS + "plan p(t) : all_reduce over tp {{\n" + ADD + GATHER
+    + "}}\nop f(x, w) -> y {{ y = all_reduce(x @ w) " + POLICY,
+}  # fmt: skip
+
+
+@cache
+def scheduled(contract: str, world: int) -> tuple[Schedule, Op]:
+    text = (HEAD + SPECS[contract]).format(world=world, wide=16 * world)
+    checked = check_source(Source("r.chunk", text))
+    assert checked.report.diagnostics == (), checked.report.diagnostics
+    return checked.schedule, checked.program.ops[0]
+
+
+def along(route: Route) -> tuple[Schedule, OpSchedule]:
+    """The small spec of a contract, its op carried along a route."""
+    made, _ = scheduled(route.contract, route.world)
+    routing = Routing("r", route.contract, ("tp",), 1, lambda world: route)
+    halves = halves_of(routing) if route.contract == "all_reduce" else (routing, routing)
+    of = {"scatter": halves[0], "gather": halves[1]}
+    launches = []
+    for n in made.ops[0].launches:
+        moves = tuple(replace(m, routing=of[m.kind]) for m in n.moves)
+        sums = n.sums and replace(n.sums, routing=halves[0])
+        visits = n.visits and of[n.moves[0].kind]
+        launches.append(replace(n, moves=moves, sums=sums, visits=visits))
+    return made, replace(made.ops[0], launches=tuple(launches))
+
+
+@cache
+def emitted(contract: str, world: int, edit: Callable[[str], str] | None = None):
+    """The module of the small spec; `edit` changes its text."""
+    made, _ = scheduled(contract, world)
+    text = render_module(made, (world,))
+    folder = Path(tempfile.mkdtemp(prefix="chunkdsl-routes-"))
+    return load(edit(text) if edit else text, folder, f"{contract}_{world}")
+
+
+Tables = dict[str, list[list[tuple[int, ...]]]]  # rows of each rank, by name
+
+
+def tables_of(op: OpSchedule, world: int) -> tuple[Tables, dict[str, RouteTable]]:
+    found = {t.name: t for t in route_tables(op)}
+    return {name: [list(rows) for rows in t.rows(world)] for name, t in found.items()}, found
+
+
+def simulate(
+    route: Route, sizes, seed: int = 0, *, broken: Tables | None = None, edit: Callable[[str], str] | None = None
+) -> list[Row]:
+    """The rows of `verify` for calls of `sizes` rows along a route. `broken`: instead of the tables that it has."""
+    made, op = along(route)
+    tables, found = tables_of(op, route.world)
+    module = emitted(route.contract, route.world, edit)
+    held = {
+        name: {route.world: (found[name].routing.parts(route.world), tuple(map(tuple, rows)))}
+        for name, rows in (broken or tables).items()
+    }
+    of_class = next(v for v in vars(module).values() if getattr(v, "NAME", None) == "f")
+    of_class.TABLES = held
+    typed = scheduled(route.contract, route.world)[1]
+    return run_op(module, "R", made, op, typed, route.world, seed, [{"M": m} for m in sizes], pointers=True)
+
+
+def wrong(rows: list[Row]) -> list[str]:
+    return [f"{r.check}: {r.detail}" for r in rows if not r.passed]
+
+
+# column: what a fault changes there; "count" needs an arrival to forget
+COLUMNS = {
+    "hops": {"peer": 0, "shard": 1, "part": 2, "way": 3},
+    "adding": {"peer": 0, "shard": 1, "part": 2, "place": 3, "first": 4, "early": 5},
+    "final": {"final": 1},
+}
+FAULTS = ("drop", "again", "peer", "shard", "part", "way", "place", "first", "early", "final")
+
+
+def spoil(draw, route: Route, fault: str) -> Tables | None:
+    """The tables of a route with one fault: a row dropped or carried twice, or one number of a row another. None where
+    the route has no row for it."""
+    _, op = along(route)
+    tables, found = tables_of(op, route.world)
+    places = [(name, rank, i) for name, rows in tables.items() for rank in range(route.world)
+              for i in range(len(rows[rank])) if fits(found[name], fault, rows[rank][i], route.world)]  # fmt: skip
+    if not places:
+        return None
+    name, rank, i = places[draw(0, len(places) - 1)]
+    mine, table = tables[name][rank], found[name]
+    if fault == "drop":
+        del mine[i]
+    elif fault == "again":
+        mine.insert(i, mine[i])
+    else:
+        column, row = COLUMNS[table.kind][fault], list(mine[i])
+        if fault in ("early", "final"):
+            row[column] -= 1
+        else:
+            limit = {"part": table.routing.parts(route.world), "way": 2}.get(fault, route.world)
+            row[column] = (row[column] + draw(1, limit - 1)) % limit
+        mine[i] = tuple(row)
+    return tables
+
+
+def fits(table: RouteTable, fault: str, row: tuple[int, ...], world: int) -> bool:
+    if fault in ("drop", "again"):
+        return table.kind in ("hops", "adding")
+    if fault not in COLUMNS.get(table.kind, ()):
+        return False
+    if fault == "part":
+        return table.routing.parts(world) > 1
+    return fault not in ("first", "early", "final") or row[-1] > 0
+
+
+def read_early(text: str) -> str:
+    """The module without the waits of a transfer for what it passes on."""
+    gather = text.replace("    if content != holder:\n", "    if content == W:\n")
+    loop = "        for k in range({}):\n            came ="
+    scatter = gather.replace(loop.format("count"), loop.format("0"))
+    assert scatter != text
+    return scatter
