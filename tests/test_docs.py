@@ -348,7 +348,6 @@ NOT_BUILT = {
         for name in "attention softmax scaled_matmul dispatch grouped_matmul combine".split()
     },
     "a plan of an": [EXCHANGE],
-    "a plan whose": [HEAD + USER_PLAN.replace("mod tp }", "mod tp with { via = tma } send t[0] to 1 }")],
     "the gradient of": [
         HEAD + "tensor x : bf16[M @ tp, K]\ntensor z : bf16[2, N, K]\n"
         "op f(x, z) -> y { y = all_gather(x) @ z[0].T }\ngradient f -> dx, dz\n",

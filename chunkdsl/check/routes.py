@@ -211,6 +211,31 @@ def does_not_split(breach: Breach, source: Source) -> Finding:
     return _finding(breach, source, "let one rank add up a shard, another each, and send sums on without `adding`")
 
 
+@rule("CD327", "steps-with-different-chunks")
+def chunks_differ(span: Span, other: Span) -> Finding:
+    """All steps of a plan cut shards into the same chunks: a chunk has one flag, which every step that moves it sets.
+
+    Say `chunk` where the plan is used. What may differ from step to step is `via`, ldst or tma, and the lane.
+
+    Fails:
+        mesh tp[4]
+        plan p(t) : all_gather over tp {
+            send t[rank] to (rank + 1) mod tp with { chunk = 4 per shard }
+            for i in range(2, tp) { send t[rank] to (rank + i) mod tp }
+        }
+
+    Mended:
+        mesh tp[4]
+        plan p(t) : all_gather over tp {
+            send t[rank] to (rank + 1) mod tp with { via = tma }
+            for i in range(2, tp) { send t[rank] to (rank + i) mod tp with { via = ldst } }
+        }
+    """
+    labels = (Label(other, "this one has others"),)
+    return Finding("the steps of a plan have different chunks", span, "these chunks", labels,
+                   help="give all steps the same, or say it where the plan is used")  # fmt: skip
+
+
 @rule("CD321", "shard-not-there")
 def absent(breach: Breach, source: Source) -> Finding:
     """A step moves what its source holds then: the rank's own input, or what an earlier step brought.

@@ -15,7 +15,7 @@ def not_built_yet(what: str, span: Span, instead: str) -> Finding:
     `attention`, `softmax`, `scaled_matmul`, `dispatch`, `grouped_matmul`, `combine`;
     fp8, integer and bool tensors as operands; the layout ragged; `inout` outside small
     all-reduces;
-    some policy values (`compute = library`, `route = hierarchical(...)`, `reduce = any_order`,
+    some policy values (`compute = library`, `reduce = any_order`,
     `order = given`, and the key `keep`).
 
     Fails:

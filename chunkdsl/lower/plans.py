@@ -7,7 +7,6 @@ from __future__ import annotations
 from chunkdsl.check import names as rules
 from chunkdsl.check import policies as policy_rules
 from chunkdsl.check import routes
-from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Label, Report
 from chunkdsl.ir.meshes import World, grid_of
 from chunkdsl.ir.meshes import sizes as sizes_of
@@ -76,8 +75,8 @@ def declare_plan(
 
     routing = Routing(
         item.name.text, item.contract.text, tuple(name for name, _ in sizes), line, make,
-        form=form, why_not=why, fetches=reader.fetches,
-        **next((dict(zip(STEP_KEYS, m, strict=True)) for m in reader.manners.values()), {}),
+        form=form, why_not=why, fetches=reader.fetches, ways=reader.ways,
+        chunk=next((chunk for _, chunk in reader.manners.values()), None),
     )  # fmt: skip
     world = grid_of(sizes[0][1], tuple(size for _, size in sizes))
     for breach in routing.breaches(world):
@@ -103,7 +102,7 @@ class _Reader:
     def read(self) -> bool:
         """Whether all is well; what is not was reported."""
         self._block(self._item.body)
-        self._check_manners()
+        self._check_chunks()
         return self._good
 
     def _fail(self, diagnostic) -> None:
@@ -178,13 +177,18 @@ class _Reader:
         found = [settings[key].value if key in settings else None for key in STEP_KEYS]
         self.manners[t.span.start] = tuple(found)
 
-    def _check_manners(self) -> None:
-        """All steps, with or without `with`, travel alike."""
-        found = {self.manners.get(t.span.start, (None, None)) for t in self._transfers}
-        if len(found) > 1:
-            t = next(t for t in self._transfers if t.policy is not None)
-            instead = "give all steps the same, or write it where the plan is used"
-            self._fail(not_built_yet("a plan whose steps travel in different ways", t.policy.span, instead))
+    @property
+    def ways(self) -> frozenset[tuple[bool, str | None]]:
+        """(whether it adds, its via) of every transfer."""
+        return frozenset((t.adding, self.manners.get(t.span.start, (None, None))[0]) for t in self._transfers)
+
+    def _check_chunks(self) -> None:
+        """All steps, with or without `with`, cut shards alike."""
+        found = {t: self.manners.get(t.span.start, (None, None))[1] for t in self._transfers}
+        one = next((t for t, chunk in found.items() if chunk is not None), None)
+        other = next((t for t, chunk in found.items() if one is not None and chunk != found[one]), None)
+        if other is not None:
+            self._fail(routes.chunks_differ(one.policy.span, other.span))
 
     def _size(self, node: nodes.Size) -> None:
         match node:

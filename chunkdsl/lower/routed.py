@@ -57,7 +57,7 @@ def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> 
 def built_in(settle: Choices, routing: Routing) -> str | None:
     """The route of the language that a plan is another name of: then that one is taken. None for others."""
     form, exchange = routing.form, routing.contract == "all_to_all"
-    if form is None or (form.fetch and not exchange) or routing.via is not None or routing.chunk is not None:
+    if form is None or (form.fetch and not exchange) or routing.vias != {None} or routing.chunk is not None:
         return None
     forms = {
         "ring": Form(Affine(-1, 1, -1), Affine(1, 1, 0), False),
@@ -101,20 +101,27 @@ def settle_sum(settle: Choices, routing: Routing) -> dict:
     """via, side, place and order of a reduce-scatter along a plan; `route` is None."""
     why = f"no parametric form: {routing.why_not}" if routing.form is None else "its form is none of the language's"
     settle.record.append(Choice(settle.where, f"plan {routing.name}", "a table", why))
-    via = routing.via or settle.pick("via", "ldst", "a plan adds on the way, and only programs do")
+    vias, _ = vias_of(settle, routing, "a plan adds on the way, and only programs do")
     place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
     order = settle.pick("order", "arrival", "what travels first is computed first")
     reduce = settle.pick("reduce", "fixed", "the plan's order, the same on every run")
     side, name = settle.policy.side, routing.name
-    if via != "ldst":
-        settle.refuse_transport(f"route = {name}, via = {via}", "a plan adds on the way", "via")
+    if vias != {"ldst"}:
+        other = min(vias - {"ldst"})
+        settle.refuse_transport(f"route = {name}, via = {other}", "a plan adds on the way", "via")
     elif side is not None:
         settle.refuse_transport(f"route = {name}, side = {side}", "the plan says who sends", "side")
     elif place.kind != "own_sms":
         settle.refuse_transport(f"route = {name}, place = {place.kind}", "a plan has programs of its own", "place")
     elif reduce != "fixed":
         settle.refuse_transport(f"route = {name}, reduce = {reduce}", "the plan says in which order", "reduce")
-    return dict(route=None, via=via, side="push", place=place, order=order, reduce=reduce, routing=routing)
+    return dict(route=None, via="ldst", side="push", place=place, order=order, reduce=reduce, routing=routing)
+
+
+def vias_of(settle: Choices, routing: Routing, why: str) -> tuple[set[str], str]:
+    """All ways in which the steps of a plan travel, and that of those which say nothing: what the op says, or ldst."""
+    otherwise = settle.pick("via", "ldst", why) if None in routing.vias else "ldst"
+    return {via or otherwise for via in routing.vias}, otherwise
 
 
 def settle_gather(settle: Choices, routing: Routing) -> dict:
@@ -122,19 +129,23 @@ def settle_gather(settle: Choices, routing: Routing) -> dict:
     form = "parametric" if routing.form else "a table"
     why = routing.form.text() if routing.form else f"no parametric form: {routing.why_not}"
     settle.record.append(Choice(settle.where, f"plan {routing.name}", form, why))
-    via = routing.via or settle.pick("via", "ldst", "a plan forwards, and copy engines do not wait")
+    vias, otherwise = vias_of(settle, routing, "a plan forwards, and copy engines do not wait")
+    via = "tma" if "tma" in vias else "ldst"
     place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
     order = settle.pick("order", "arrival", "tiles start with what is there")
     given = settle.policy.side
-    if via not in ("ldst", "tma"):
-        settle.refuse_transport(f"route = {routing.name}, via = {via}", "copy engines do not wait, and plans do", "via")
+    if vias - {"ldst", "tma"}:
+        other = min(vias - {"ldst", "tma"})
+        settle.refuse_transport(f"route = {routing.name}, via = {other}", "copy engines do not wait, and plans do",
+                                "via")  # fmt: skip
     elif given is not None:
         settle.refuse_transport(f"route = {routing.name}, side = {given}", "the plan says who sends and who fetches",
                                 "side")  # fmt: skip
     elif place.kind != "own_sms":
         settle.refuse_transport(f"route = {routing.name}, place = {place.kind}", "a plan has programs of its own",
                                 "place")  # fmt: skip
-    return dict(route=None, via=via, side="push", place=place, order=order, routing=routing)
+    found = dict(route=None, via=via, side="push", place=place, order=order, routing=routing)
+    return found | dict(otherwise=otherwise if len(vias) > 1 else "")
 
 
 def chunk_of(settle: Choices, routing: Routing, row_bytes: int, shard: int, world: World) -> ChunkRows | ChunkCount:

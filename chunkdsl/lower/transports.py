@@ -86,6 +86,7 @@ class Transports(Epilogue):
             counters=f"{name}_pieces",
             line=line,
             routing=routing,
+            otherwise=info.get("otherwise", ""),
         )
         staging = Staging(
             f"{name}_stage", source, name, dtype, cols, rows, moves.ready, pull and info["via"] == "copy_engine", line

@@ -53,7 +53,8 @@ def declare_use_plan(
         source.line_of(item.span.start), _only(route, item, source),
         why_not=f"it comes from {item.path.value}, for {route.world} ranks",
         fetches=any(s.action == "fetch" for steps in route.steps for s in steps),
-        via=first.via if first else None, chunk=first.chunk if first else None,
+        ways=frozenset((s.adding, s.via) for steps in route.steps for s in steps),
+        chunk=first.chunk if first else None,
     )  # fmt: skip
     breaches = routing.breaches(prod(sizes))
     for breach in breaches:

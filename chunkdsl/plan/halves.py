@@ -34,8 +34,9 @@ def halves_of(routing: Routing) -> tuple[Routing, Routing]:
             found = parted(world)
             return found if isinstance(found, Breach) else found[index]
 
+        ways = frozenset(w for w in routing.ways if w[0] is (index == 0))
         return Routing(routing.name, contract, routing.axes, routing.line, make, why_not=why, fetches=fetches,
-                       via=routing.via, chunk=routing.chunk)  # fmt: skip
+                       ways=ways, chunk=routing.chunk)  # fmt: skip
 
     return (
         half(0, "reduce_scatter", "an all_reduce is two tables; sums", False),

@@ -27,18 +27,20 @@ class Routing:
     line      of the spec           form   the parametric form, if the route has one for every world size: then no
                                            table is emitted. `why_not` says why it has none
     fetches   whether any step, at any world size, fetches
-    via, chunk   what the `with` of its steps says
+    ways      (whether it adds, via) of the steps of its text or file; via None: what the op says
+    chunk     what the `with` of its steps says, the same for all
     """
 
     def __init__(
         self, name: str, contract: str, axes: tuple[str, ...], line: int, make: Callable[[World], Route | Breach], *,
-        form: Form | None = None, why_not: str = "", fetches: bool = True, via: str | None = None, chunk=None,
+        form: Form | None = None, why_not: str = "", fetches: bool = True,
+        ways: frozenset[tuple[bool, str | None]] = frozenset(), chunk=None,
     ) -> None:  # fmt: skip
         if contract not in CONTRACTS:
             raise ValueError(f"{contract} is no contract")
         self.name, self.contract, self.axes, self.line = name, contract, axes, line
         self.form, self.why_not, self.fetches = form, why_not, fetches
-        self.via, self.chunk = via, chunk
+        self.ways, self.chunk = ways, chunk
         self._make = make
         self._traces: dict[World, Trace | Breach] = {}
         self._visits: dict[World, tuple[tuple[World, ...], ...]] = {}
@@ -65,6 +67,11 @@ class Routing:
         has = f"{chunk.count} chunks" if isinstance(chunk, ChunkCount) else f"chunks of {chunk.count} rows"
         text = f"plan {self.name} on {world_text(world)} ranks cuts a shard into {parts} parts, and it has {has}"
         return Breach(routes.parts_not_chunks.code, text, text, self.line, f"{parts} parts of a shard")
+
+    @property
+    def vias(self) -> frozenset[str | None]:
+        """What the steps say of `via`; None if some say nothing."""
+        return frozenset(via for _, via in self.ways) or frozenset((None,))
 
     def trace(self, world: World) -> Trace:
         """The route carried out on `world` ranks. ValueError if it has breaches there: ask for those first."""

@@ -175,6 +175,7 @@ class Moves:
     kind deal: the part of `source` (of the operand, or of its staged copy: pull) that is another's -> `buffer`.
     route walk of peers (None: ring, or the `routing` of a plan, which also says who sends and who fetches).
     place own_sms (programs > 0) or co_located (0).
+    otherwise  where the steps of a plan travel in different ways, some by `via` tma: that of those which say nothing.
     """
 
     name: str
@@ -195,6 +196,7 @@ class Moves:
     line: int = 0
     routing: Routing | None = None
     deal: Deal | None = None
+    otherwise: str = ""
 
     @property
     def ring(self) -> bool:

@@ -307,7 +307,7 @@ def _carrier(
     m = moves.get(name)
     if m is not None:
         by = "copy engine" if m.via == "copy_engine" else f"{m.programs} program{'s' * (m.programs > 1)}"
-        return m.via, by
+        return m.via if not m.otherwise else "ldst or tma", by
     n = launches[name.removesuffix(" tiles")]
     if task.kind == "move":  # carried by the programs that compute
         return next(m.via for m in n.moves if m.via != "copy_engine" and not m.programs), f"programs of {n.name}"

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.plan.trace import Flow
 
 Rows = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class RouteTable:
-    """kind "hops": (peer, shard, part, 1 if it fetches) in the order in which a rank takes them up.
+    """kind "hops": (peer, shard, part, 1 if it fetches) in the order in which a rank takes them up; with `otherwise`
+    (see Moves) also 1 for TMA.
     kind "order": shards in the order of the rank's tiles, one a row.
     kind "adding": like hops, (peer, shard, part, place there, first place and number of the arrivals to add here).
     kind "final": (first place, number) of the arrivals that make up the rank's own shard.
@@ -26,12 +28,13 @@ class RouteTable:
     name: str
     kind: str
     routing: Routing
+    otherwise: str = ""
 
     @property
     def columns(self) -> str:
         """What the numbers of a row are."""
         return {
-            "hops": "peer, shard, part, 1 to fetch",
+            "hops": f"peer, shard, part, 1 to fetch{', 1 by TMA' * bool(self.otherwise)}",
             "order": "shards as their tiles come",
             "adding": "peer, shard, part, place there, first place here, arrivals to add",
             "final": "first place, arrivals that make up the own shard",
@@ -52,13 +55,18 @@ class RouteTable:
             return tuple(
                 tuple((f.step.peer, f.source, f.part, kept.place(f), *kept.taken_up(f)) for f in mine) for mine in flows
             )
-        return tuple(
-            tuple((f.step.peer, f.source, f.part, int(f.step.action == "fetch")) for f in mine) for mine in flows
-        )
+        return tuple(tuple((*_hop(f), *self._way(f)) for f in mine) for mine in flows)
+
+    def _way(self, flow: Flow) -> tuple[int, ...]:
+        return (int((flow.step.via or self.otherwise) == "tma"),) if self.otherwise else ()
 
     def words(self, world: World) -> int:
         """Words that every rank allocates."""
         return max(1, *(sum(map(len, rows)) for rows in self.rows(world)))
+
+
+def _hop(f: Flow) -> tuple[int, ...]:
+    return f.step.peer, f.source, f.part, int(f.step.action == "fetch")
 
 
 def hops_name(move: str) -> str:
@@ -84,7 +92,7 @@ def route_tables(op: OpSchedule) -> Iterator[RouteTable]:
         for m in n.moves:
             if m.routing is None or not m.routing.tabled:
                 continue
-            yield RouteTable(hops_name(m.name), "hops" if m.kind == "gather" else "adding", m.routing)
+            yield RouteTable(hops_name(m.name), "hops" if m.kind == "gather" else "adding", m.routing, m.otherwise)
             if m.routing in visited:
                 yield RouteTable(order_name(m.name), "order", m.routing)
             if m.kind == "scatter":

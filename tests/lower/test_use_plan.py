@@ -84,7 +84,8 @@ def test_what_is_no_file(tmp_path):
     ('"peer": 0', '"peer": 1', "CD272", "r.json:3"),
     ('[{"do": "send", "source": [1], "peer": 0, "when": [0]}]', "[]", "CD323", "r.json"),
     ('"source": [0]', '"source": [1]', "CD321", "r.json:2"),
-    ('"peer": 0', '"peer": 0, "via": "tma"', "CD023", "r.json:3:2: a plan whose steps travel in different ways"),
+    ('"peer": 0', '"peer": 0, "chunk": {"per_shard": 2}', "CD023",
+     "r.json:3:2: a plan whose steps have different chunks"),
 ])  # fmt: skip
 def test_a_wrong_file_is_shown_at_its_place(tmp_path, old, new, code, says):
     text = ROUTE.replace(old, new, 1)

@@ -51,7 +51,7 @@ def _from_json(text: str, axes: tuple[int, ...], line_of: Callable[[int], int]) 
         return follow(read_mscclpp(plan), axes, line_of)
     if "steps" in members:
         route = read_route(plan, line_of)
-        _one_manner(plan, route)
+        _same_chunks(plan, route)
         return route
     if "tasks" in members or isinstance(plan.data, list):
         raise unsupported("this is a whole plan, with tiles and signals, for reading", plan.span,
@@ -59,13 +59,13 @@ def _from_json(text: str, axes: tuple[int, ...], line_of: Callable[[int], int]) 
     raise _unknown(plan)
 
 
-def _one_manner(plan: Json, route: Route) -> None:
-    """All steps of a plan travel alike, as those of a plan of the spec do."""
+def _same_chunks(plan: Json, route: Route) -> None:
+    """All steps of a plan cut shards alike, as those of a plan of the spec do."""
     steps = [s for mine in route.steps for s in mine]
     for node, step in zip((s for mine in plan.member("steps").data for s in mine.data), steps, strict=True):
-        if (step.via, step.chunk) != (steps[0].via, steps[0].chunk):
-            raise unsupported("a plan whose steps travel in different ways", node.span,
-                              help="give all steps the same `via` and `chunk`, or leave both out")  # fmt: skip
+        if step.chunk != steps[0].chunk:
+            raise unsupported("a plan whose steps have different chunks", node.span,
+                              help="give all steps the same `chunk`, or leave it out")  # fmt: skip
 
 
 def _unknown(plan: Json) -> PlanFileError:
