@@ -195,9 +195,10 @@ def predict_checked(
     from chunkdsl.check.options import bind_dims, plan_too_large
     from chunkdsl.check.plans import line_span
     from chunkdsl.check.targets import world_size_not_served
-    from chunkdsl.check.timelines import exchange_not_predicted, no_such_gpu
+    from chunkdsl.check.timelines import no_such_gpu, switch_not_predicted
     from chunkdsl.check.worlds import misfit
-    from chunkdsl.cost.constants import default_gpu, gpu_names, machine
+    from chunkdsl.cost.constants import gpu_names
+    from chunkdsl.cost.machines import machine_for
     from chunkdsl.cost.predict import predict
     from chunkdsl.ir.meshes import bindings, scope
     from chunkdsl.lower.nearest import Nearest
@@ -218,15 +219,14 @@ def predict_checked(
                 report.add(plan_too_large(op.name, tasks, LARGEST_DRAWING))
             if why := misfit(made, op, world):
                 report.add(world_size_not_served(op.name, [world], why, line_span(report.source, op.line)))
-            if op.exchange:
-                report.add(exchange_not_predicted(op.name, line_span(report.source, op.line)))
+            if op.exchange and op.exchange.via == "multimem":
+                report.add(switch_not_predicted(op.name, line_span(report.source, op.line)))
     if report.failed:
         return []
     predictions = []
     for op in made.ops:
-        link = made.link_of(op)
         unrolled = unroll(made, op, scope(made.mesh, op.over, world), [sizes | first])
-        predictions.append(predict(op, unrolled, machine(gpu or default_gpu(link), link, captured)))
+        predictions.append(predict(op, unrolled, machine_for(made, op, sizes | first, gpu, captured)))
     return predictions
 
 

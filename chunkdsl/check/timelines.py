@@ -22,18 +22,18 @@ def no_such_gpu(name: str, near: Sequence[str], known: Sequence[str]) -> Finding
     return Finding(f"the cost model does not know the GPU {name!r}", help=hint)
 
 
-@rule("CD018", "exchange-not-predicted")
-def exchange_not_predicted(op: str, span: Span | None) -> Finding:
-    """The cost model knows tiles, chunks and copies. A small all-reduce in one launch, whose words carry their own
-    validity, has none: its time is that of a few trips over the link, which tests/bench/RESULTS.md has as measured.
+@rule("CD018", "switch-not-predicted")
+def switch_not_predicted(op: str, span: Span | None) -> Finding:
+    """A small all-reduce that the NVLink switch adds up (`via = multimem`) has not been run, so nothing is known about
+    its time. The cost model predicts the other forms, from what was measured (tests/bench/MODEL.md).
 
     Fails:
-        chunkdsl timeline specs/decode_all_reduce.chunk
+        chunkdsl timeline switched.chunk     # with { via = multimem }
 
     Mended:
-        chunkdsl timeline specs/gemm_ar.chunk
+        chunkdsl timeline specs/decode_all_reduce.chunk
     """
-    return Finding(f"the cost model does not predict exchanges such as {op}", span, help="draw an op with tiles")
+    return Finding(f"the cost model does not predict the switch, which {op} goes through", span, help="write via = ldst")
 
 
 @rule("CD017", "no-such-drawing")

@@ -1,11 +1,14 @@
 """The stream-level baseline: the op as its `fallback` runs it. Each statement in turn: the whole collective of the
-process group, then the whole product of the library, then torch's pointwise kernels in f32. Nothing overlaps."""
+process group, then the whole product of the library, then torch's pointwise kernels in f32. Nothing overlaps. A user's
+kernel runs as its author wrote it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
 from chunkdsl.cost.constants import Machine
+from chunkdsl.cost.work import body_us
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.geometry import Geometry, nominal_size
@@ -14,6 +17,9 @@ from chunkdsl.record import record
 
 # Tiles that a library chooses from, and what a smaller one keeps of the largest one's rate.
 LIBRARY_TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.55))
+
+
+NORM = (8, 4, 0, 0, 8, 8)  # bytes an element: square, mean, + eps, rsqrt, * x, * g
 
 
 @record
@@ -28,6 +34,8 @@ class Stage:
 
 def baseline(op: OpSchedule, world: int, dims: Mapping[str, int], machine: Machine) -> tuple[Stage, ...]:
     """The stages of one call, in order; `dims` binds every run-time dim."""
+    if op.exchange:
+        return tuple(_exchange_stages(op, world, dims, machine))
     copied = {n.destination.buffer for n in op.launches if n.destination.kind == "broadcast"}
     found = []
     for n in op.launches:
@@ -39,24 +47,64 @@ def baseline(op: OpSchedule, world: int, dims: Mapping[str, int], machine: Machi
 
 def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: Machine) -> Iterator[Stage]:
     total, cols = evaluate(n.rows, dims), nominal_size(n.cols, dims, world)
-    rows = Geometry.of(n.rows, False, op.pad, dims, world, 1, n.layout).shard if n.space == "own" else total
+    mine = Geometry.of(n.rows, False, op.pad, dims, world, 1, n.layout).shard
+    rows = mine if n.space in ("own", "columns") else total
     for move in n.moves:
         if move.kind == "gather":
             size = total * nominal_size(move.cols, dims, world) * ITEM[move.dtype]
-            yield Stage("collective", "all-gather", n.line, collective_us(size, world, 1, m.link.library_gbs, m))
+            yield Stage("collective", "all-gather", n.line, collective_us(size, world, 1, m))
+        elif move.kind == "deal":
+            size = total * evaluate(move.deal.cols.size, dims) * ITEM[move.dtype]
+            yield Stage("collective", "all-to-all", n.line, collective_us(size / world, world, 1, m))
     if n.sums:
         size = total * cols * ITEM[n.sums.wire]
         everyone = n.destination.kind == "broadcast" or n.space == "whole"
-        us = collective_us(size, world, 2 if everyone else 1, m.link.library_reduce_gbs, m)
+        us = collective_us(size, world, 2 if everyone else 1, m, adds=True)
         if everyone:
             us += _pass_us(2 * size, m)  # the library adds up in place, in a copy
         yield Stage("collective", "all-reduce" if everyone else "reduce-scatter", n.line, us)
     for product in n.products:
         us = library_gemm_us(rows, cols, nominal_size(n.depth, dims, world), n.a.dtype, m)
         yield Stage("product", f"{n.name}: {product.accumulator}", n.line, us)
+    if n.body:
+        yield Stage("product", f"{n.name}: {n.body.function}", n.line, _body_us(n, op, world, dims, m))
+    if n.fold:
+        read = nominal_size(n.depth, dims, world) * cols * ITEM[n.fold.operand.dtype]
+        yield Stage("pointwise", n.name, n.line, _pass_us(read, m))
     us = sum(_pass_us(rows * cols * width, m) for width in _widths(n))
     if us:
         yield Stage("pointwise", n.name, n.line, us)
+    if n.destination.kind == "deal":
+        size = total * evaluate(n.destination.deal.cols.size, dims) * ITEM[n.destination.dtype]
+        yield Stage("collective", "all-to-all", n.line, collective_us(size / world, world, 1, m))
+
+
+def _body_us(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: Machine) -> float:
+    """A user's kernel as its author launches it, in whole waves of its grid."""
+    sizes = {name: nominal_size(extent, dims, world) for name, extent in n.body.sizes}
+    sizes |= {name: value for name, value in n.body.constants if isinstance(value, int)}
+    programs = prod(max(1, evaluate(size, sizes)) for size in n.body.grid)
+    if n.body.step:  # its grid is the machine's, each program does several tiles
+        rows, cols = (nominal_size(e, dims, world) for e in n.body.tensors[-1].shape)
+        programs = -(-rows // max(1, n.body.block)) * -(-cols // (n.body.column_block or cols))
+    waves = -(-programs // m.gpu.multiprocessors)
+    return m.kernels.kernel_us + waves * body_us(n.body, world, m)
+
+
+def _exchange_stages(op: OpSchedule, world: int, dims: Mapping[str, int], m: Machine) -> Iterator[Stage]:
+    """A small all-reduce: the library's, then what follows it, each step a kernel of torch."""
+    x = op.exchange
+    count = evaluate(x.rows, dims) * evaluate(x.cols.size, dims)
+    size = count * ITEM[x.dtype]
+    yield Stage("collective", "all-reduce", x.line, collective_us(size, world, 2, m, adds=True))
+    us = 0.0
+    for step in x.epilogue:
+        if step.op == "rms_norm":
+            us += sum(_pass_us(count * width, m) for width in NORM)
+        elif step.op not in ("const", "load", "round"):
+            us += _pass_us(3 * 4 * count, m)
+    if us:
+        yield Stage("pointwise", x.name, x.line, us)
 
 
 def library_gemm_us(rows: int, cols: int, depth: int, dtype: str, m: Machine) -> float:
@@ -70,14 +118,20 @@ def library_gemm_us(rows: int, cols: int, depth: int, dtype: str, m: Machine) ->
     return m.kernels.library_gemm_us + best
 
 
-def collective_us(size: int, world: int, trips: int, gbs: float, m: Machine) -> float:
+def collective_us(size: float, world: int, trips: int, m: Machine, adds: bool = False) -> float:
     """A collective of the process group: of `size` bytes over all ranks each rank receives what the others have, once
-    for each trip."""
+    for each trip. Between nodes each byte goes to every node once, shared out over the links of its ranks, while it goes
+    round within the nodes (NCCL's rings over several adapters); the slower of the two says how long."""
     if world == 1:
         return 0.0
-    steps = trips * (world - 1)
-    received = trips * size * (world - 1) / world
-    return m.link.library_us + (steps - 1) * m.link.flag_us + 1e-3 * received / gbs
+    tiers = [(m.link, world, 1)] if m.outer is None else [(m.outer, world // m.inner, m.inner), (m.link, m.inner, 1)]
+    flags = sum(trips * (ranks - 1) * link.flag_us for link, ranks, _ in tiers)
+    busiest = 0.0
+    for link, ranks, side in tiers:
+        received = trips * size * (ranks - 1) / ranks / side
+        busiest = max(busiest, 1e-3 * received / (link.library_reduce_gbs if adds else link.library_gbs))
+    first = next(link for link, ranks, _ in tiers if ranks > 1)
+    return first.library_us + flags - first.flag_us + busiest
 
 
 def _pass_us(size: float, m: Machine) -> float:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from chunkdsl.cost.baseline import baseline
-from chunkdsl.cost.constants import Machine, default_gpu, machine
+from chunkdsl.cost.constants import Machine
+from chunkdsl.cost.machines import machine_for
 from chunkdsl.cost.predict import ending
 from chunkdsl.cost.simulate import simulate
 from chunkdsl.diagnostics import Report
@@ -62,8 +63,8 @@ class _Trials:
             if self.dims == (less := self._halved()):
                 break
             self.dims = less
-        self.gpu = default_gpu(made.link_of(by_rule))
-        self.machine: Machine = machine(self.gpu, made.link_of(by_rule))
+        self.machine: Machine = machine_for(made, by_rule, self.axes)
+        self.gpu = self.machine.gpu.name
         self.found: Found = {}
         self.played: dict[frozenset, float | None] = {}
 

@@ -39,7 +39,8 @@ class Link:
     """GB/s in one direction of one rank: `copy_pull`, `copy_push` by copy engine, `programs` by many programs together,
     `tile_stores` by tiles that store into a peer themselves, `program_gbs` by one program, `pair_gbs` between one pair
     of ranks; `library_gbs` of the process group's collectives, `library_reduce_gbs` of those that add. Times in
-    microseconds."""
+    microseconds: `flag_us` from a signal until a waiting program of another rank goes on, `word_us` the same of the
+    words and flags of a small all-reduce."""
 
     name: str
     copy_pull: float
@@ -52,6 +53,7 @@ class Link:
     library_gbs: float
     library_reduce_gbs: float
     library_us: float
+    word_us: float
 
 
 @record
@@ -70,16 +72,36 @@ class Kernels:
     enqueue_cpu_us: float
     library_gemm_us: float
     pointwise_us: float
+    null_us: float
+    exchange_us: float
+    fence_us: float
+    read_us: float
+    empty_us: float
+    source_us: float
+    row_us: float
 
 
 @record
 class Machine:
-    """What a prediction stands on. `captured`: the call is replayed from a CUDA graph; else its CPU time counts."""
+    """What a prediction stands on. `captured`: the call is replayed from a CUDA graph; else its CPU time counts.
+    `outer`: of an op over two axes together, the link of the outer one; then `link` joins the `inner` ranks that
+    follow one another, and the others are reached over `outer`."""
 
     gpu: Gpu
     link: Link
     kernels: Kernels
     captured: bool = True
+    outer: Link | None = None
+    inner: int = 0
+
+    def between(self, a: int, b: int) -> Link:
+        """The link over which ranks `a` and `b` of the op reach each other."""
+        return self.link if self.outer is None or a // self.inner == b // self.inner else self.outer
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Outer first, as meshes are written."""
+        return (self.link,) if self.outer is None else (self.outer, self.link)
 
 
 @cache
@@ -102,16 +124,17 @@ def without_communication(m: Machine) -> Machine:
     """The same, but bytes and signals arrive at once. Programs that carry chunks still take their multiprocessors."""
     free = math.inf
     carried = dict.fromkeys(("copy_pull", "copy_push", "programs", "tile_stores", "program_gbs", "pair_gbs"), free)
-    link = replace(m.link, flag_us=0.0, **carried)
-    kernels = replace(m.kernels, copy_us=0.0, copy_flag_us=0.0, join_us=0.0, local_flag_us=0.0, enqueue_cpu_us=0.0)
-    return replace(m, link=link, kernels=kernels)
+    link, outer = (x and replace(x, flag_us=0.0, word_us=0.0, **carried) for x in (m.link, m.outer))
+    none = dict.fromkeys(("copy_us", "copy_flag_us", "join_us", "local_flag_us", "enqueue_cpu_us", "fence_us"), 0.0)
+    return replace(m, link=link, outer=outer, kernels=replace(m.kernels, **none))
 
 
 def without_compute(m: Machine) -> Machine:
     """The same, but kernels start and compute at once: what is left is the time of the communication alone."""
     free = math.inf
     gpu = replace(m.gpu, gflops=dict.fromkeys(m.gpu.gflops, free), memory_gbs=free, cache_gbs=free)
-    nothing = dict.fromkeys(("kernel_us", "first_tile_us", "ticket_us", "launch_cpu_us"), 0.0)
+    none = ("kernel_us", "first_tile_us", "ticket_us", "launch_cpu_us", "null_us", "exchange_us", "row_us")
+    nothing = dict.fromkeys(none, 0.0)
     return replace(m, gpu=gpu, kernels=replace(m.kernels, store_gbs=free, **nothing))
 
 
@@ -122,12 +145,12 @@ def link_of(gpu: str, link: str | None) -> str:
     return link if link in known["links"] else known["link"]
 
 
-def machine(gpu: str, link: str | None = None, captured: bool = True) -> Machine:
-    """Everything by the name of a GPU and of a mesh's link. KeyError for a GPU that is not in the figures."""
+def machine(
+    gpu: str, link: str | None = None, captured: bool = True, outer: str | None = None, inner: int = 0
+) -> Machine:
+    """Everything by the name of a GPU and of a mesh's link; of an op over two axes together also the link of the outer
+    one, and how many ranks the inner one has. KeyError for a GPU that is not in the figures."""
     found, name = figures("gpus")[gpu], link_of(gpu, link)
-    carried = {key: figure["value"] for key, figure in figures("links")[name].items()}
-    nominal = found["links"][name]["value"]
-    pair = found.get("pairs", {}).get(name, {"value": nominal})["value"]
     tensor, plain = (found[key]["value"] * 1e3 for key in ("peak_tflops", "peak_f32_tflops"))
     return Machine(
         Gpu(
@@ -142,19 +165,30 @@ def machine(gpu: str, link: str | None = None, captured: bool = True) -> Machine
             found["memory_gbs"]["value"] * found["memory"]["value"],
             found["cache_gbs"]["value"],
         ),
-        Link(
-            name,
-            carried["copy_pull"] * nominal,
-            carried["copy_push"] * nominal,
-            carried["programs"] * nominal,
-            carried["tile_stores"] * nominal,
-            carried["program_gbs"],
-            pair * carried["programs"],
-            carried["flag_us"],
-            carried["library"] * nominal,
-            carried["library_reduce"] * nominal,
-            carried["library_us"],
-        ),
+        _link(gpu, name),
         Kernels(**{key: figure["value"] for key, figure in figures("kernels").items()}),
         captured,
+        _link(gpu, link_of(gpu, outer)) if inner else None,
+        inner,
+    )
+
+
+def _link(gpu: str, name: str) -> Link:
+    found = figures("gpus")[gpu]
+    carried = {key: figure["value"] for key, figure in figures("links")[name].items()}
+    nominal = found["links"][name]["value"]
+    pair = found.get("pairs", {}).get(name, {"value": nominal})["value"]
+    return Link(
+        name,
+        carried["copy_pull"] * nominal,
+        carried["copy_push"] * nominal,
+        carried["programs"] * nominal,
+        carried["tile_stores"] * nominal,
+        carried["program_gbs"],
+        pair * carried["programs"],
+        carried["flag_us"],
+        carried["library"] * nominal,
+        carried["library_reduce"] * nominal,
+        carried["library_us"],
+        carried["word_us"],
     )

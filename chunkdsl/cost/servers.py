@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterator
 
-from chunkdsl.cost.constants import Link
+from chunkdsl.cost.constants import Machine
 
 
 class Programs:
@@ -40,17 +40,23 @@ class Programs:
 
 
 class Links:
-    """What leaves a rank, what arrives at it, and what a pair exchanges, each at its own rate, as fluids: a transfer is
-    over when the slowest of the three has let it through."""
+    """What leaves a rank over a link, what arrives at it, and what a pair exchanges, each at its own rate, as fluids: a
+    transfer is over when the slowest of the three has let it through. The links of two tiers do not slow each other."""
 
-    def __init__(self, link: Link) -> None:
-        self.pair_gbs = link.pair_gbs
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self._until: dict[tuple, float] = {}
 
-    def carry(self, at: float, source: int, destination: int, size: float, gbs: float) -> float:
-        """When `size` bytes that are offered at `at` have arrived, carried at `gbs` GB/s at most."""
-        end = at
-        ways = ((("out", source), gbs), (("in", destination), gbs), ((source, destination), min(gbs, self.pair_gbs)))
+    def carry(self, at: float, source: int, destination: int, size: float, how: str) -> float:
+        """When `size` bytes that are offered at `at` have arrived. `how`: the field of Link that says how fast at most:
+        copy_pull, copy_push, programs or tile_stores."""
+        link = self.machine.between(source, destination)
+        end, gbs = at, getattr(link, how)
+        ways = (
+            ((link.name, "out", source), gbs),
+            ((link.name, "in", destination), gbs),
+            ((source, destination), min(gbs, link.pair_gbs)),
+        )
         for way, rate in ways:
             self._until[way] = max(at, self._until.get(way, 0.0)) + size / rate * 1e-3
             end = max(end, self._until[way])

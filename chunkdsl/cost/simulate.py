@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chunkdsl.cost.constants import Machine
+from chunkdsl.cost.exchanges import ExchangeWork
 from chunkdsl.cost.servers import Links, Programs
 from chunkdsl.cost.work import Cost, Work
 from chunkdsl.plan.plan import Plan, Task
@@ -44,7 +45,8 @@ def simulate(op: OpSchedule, plan: Plan, machine: Machine) -> list[Span]:
 
 class _Run:
     def __init__(self, op: OpSchedule, plan: Plan, machine: Machine) -> None:
-        self.plan, self.machine, self.work = plan, machine, Work(op, plan, machine)
+        self.plan, self.machine = plan, machine
+        self.work = (ExchangeWork if op.exchange else Work)(op, plan, machine)
         self.spans: list[Span | None] = [None] * len(plan.tasks)
         self.given: dict[int, float] = {}  # signal -> when the last task that gives it ended
         self.missing = [0] * len(plan.signals)  # tasks that have yet to give it
@@ -52,7 +54,7 @@ class _Run:
         self.pending = [0] * len(plan.tasks)  # signals that a task still waits for
         self.lanes: dict[tuple[int, str], list[int]] = {}
         for i, task in enumerate(plan.tasks):
-            self.lanes.setdefault((task.rank, task.lane), []).append(i)
+            self.lanes.setdefault((task.rank, self.work.queue(i)), []).append(i)
             for s in task.signals:
                 self.missing[s] += 1
         for i, task in enumerate(plan.tasks):
@@ -64,7 +66,7 @@ class _Run:
         self.free: dict[tuple[int, str], float] = {}  # serial lanes
         self.programs: dict[tuple[int, str], Programs] = {}
         self.cpu = self._enqueued()
-        self.links = Links(machine.link)
+        self.links = Links(machine)
 
     def run(self) -> list[Span]:
         ahead = {key: 0 for key in self.lanes}
@@ -94,10 +96,7 @@ class _Run:
     def _ready(self, task: Task) -> float:
         at = max([self.spans[t].end for t in task.after], default=0.0)
         for s in task.waits:
-            signal = self.plan.signals[s]
-            local = signal.signaller == task.rank == signal.owner
-            cost = self.machine.kernels.local_flag_us if local else self.machine.link.flag_us
-            at = max(at, self.given.get(s, 0.0) + cost)
+            at = max(at, self.given.get(s, 0.0) + self.work.trip_us(task, self.plan.signals[s]))
         return at
 
     def _serve(self, key: tuple[int, str], i: int) -> Iterator[Span | None]:
@@ -126,7 +125,7 @@ class _Run:
         for turn in range(turns):
             for source, destination, size in cost.routes:
                 offered = start + cost.head_us
-                end = max(end, self.links.carry(offered, source, destination, size / turns, cost.gbs))
+                end = max(end, self.links.carry(offered, source, destination, size / turns, cost.how))
             if turn < turns - 1:
                 yield None
         end += cost.tail_us
@@ -136,7 +135,7 @@ class _Run:
     def _tiles(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Iterator[Span | None]:
         if key not in self.programs:
             self.programs[key] = Programs(self.work.programs(key[1]))
-        begun = max([self.spans[t].end for t in task.after], default=0.0) + self.machine.kernels.first_tile_us
+        begun = max([self.spans[t].end for t in task.after], default=0.0) + self.work.begin_us
         ready = max(ready, begun)
         idle, first, last, still = None, None, ready, 0
         programs, wave = self.programs[key], self.work.programs(key[1]) if cost.routes else cost.count
@@ -148,7 +147,7 @@ class _Run:
                 offered, limit = (start, end) if cost.early else (end, end + cost.tail_us)
                 for source, destination, size in cost.routes:
                     part = size * count / cost.count
-                    limit = max(limit, self.links.carry(offered, source, destination, part, cost.gbs))
+                    limit = max(limit, self.links.carry(offered, source, destination, part, cost.how))
                 programs.give(limit, count)
                 still += count * (since < start)
                 idle = since if idle is None else idle
@@ -156,7 +155,7 @@ class _Run:
                 last = max(last, limit)
             if done + wave < cost.count:
                 yield None
-        yield Span(i, idle, first, last, cost.bytes, min(1.0, still / self.work.programs(key[1])))
+        yield Span(i, idle, first, last + cost.settle_us, cost.bytes, min(1.0, still / self.work.programs(key[1])))
 
     def _enqueued(self) -> dict[int, float]:
         """When the CPU has enqueued each kernel and copy, for calls outside a CUDA graph: in stream order, a copy

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chunkdsl.cost.constants import Machine
+from chunkdsl.ir.types import DimRef
+from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.geometry import local_size
-from chunkdsl.plan.plan import Plan, Task
+from chunkdsl.plan.plan import Plan, Signal, Task
 from chunkdsl.plan.schedule import Launch, OpSchedule
 from chunkdsl.plan.summary import elements, moved
 from chunkdsl.record import record
@@ -16,16 +18,17 @@ from chunkdsl.record import record
 @record
 class Cost:
     """Of a task: each of its `count` tiles or pieces keeps a program for `each_us`. `routes`: (source, destination,
-    bytes) that cross the link at `gbs` at most, `early` from the start on (loads), else once a tile is computed
-    (stores). `tail_us` passes at the end, before the task's signals."""
+    bytes) that cross the link as `how` (a field of Link) says, `early` from the start on (loads), else once a tile is
+    computed (stores), which takes `tail_us` at least. `settle_us` passes behind all that, before the task's signals."""
 
     each_us: float
     count: int = 1
     routes: tuple[tuple[int, int, int], ...] = ()
-    gbs: float = 0.0
+    how: str = "programs"
     early: bool = True
     tail_us: float = 0.0
     head_us: float = 0.0
+    settle_us: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -44,6 +47,7 @@ class Work:
         self.moves = {m.name: m for n in op.launches for m in n.moves}
         self.lanes = {lane.name: lane for lane in plan.lanes}
         self._tiles: dict[tuple[str, int], float] = {}
+        self.begin_us = machine.kernels.first_tile_us
 
     def programs(self, lane: str) -> int:
         """Programs of an issue-ordered lane: those that it asks for, or what its launch leaves."""
@@ -52,6 +56,16 @@ class Work:
             return found.programs
         taken = sum(x.programs for x in self.plan.lanes if x.launch == found.launch)
         return max(1, self.machine.gpu.multiprocessors - taken)
+
+    def queue(self, i: int) -> str:
+        """Task `i` begins after those before it in its queue: its lane."""
+        return self.plan.tasks[i].lane
+
+    def trip_us(self, task: Task, signal: Signal) -> float:
+        """From the moment when a signal is given until a task that waits for it goes on."""
+        if signal.signaller == task.rank == signal.owner:
+            return self.machine.kernels.local_flag_us
+        return self.machine.between(signal.signaller, task.rank).flag_us
 
     def cost(self, task: Task) -> Cost:
         if task.lane == "main":
@@ -76,28 +90,28 @@ class Work:
         return Cost(k.join_us if joins else 0.0)
 
     def _copy(self, task: Task) -> Cost:
-        k, link = self.machine.kernels, self.machine.link
-        routes = self._routes(task)
+        k, routes = self.machine.kernels, self._routes(task)
         pulled = any(destination == task.rank for _, destination, _ in routes)
-        gbs = link.copy_pull if pulled else link.copy_push
-        return Cost(0.0, 1, routes, gbs, tail_us=k.copy_flag_us, head_us=k.copy_us if routes else 0.0)
+        how = "copy_pull" if pulled else "copy_push"
+        return Cost(0.0, 1, routes, how, tail_us=k.copy_flag_us, head_us=k.copy_us if routes else 0.0)
 
     def _pieces(self, task: Task) -> Cost:
-        link = self.machine.link
         routes = self._routes(task)
-        size = sum(s for _, _, s in routes)
-        each = self.machine.kernels.ticket_us + 1e-3 * size / task.count / link.program_gbs
-        return Cost(each, task.count, routes, link.programs)
+        return Cost(self.machine.kernels.ticket_us + self._alone_us(routes, task.count), task.count, routes)
+
+    def _alone_us(self, routes: tuple[tuple[int, int, int], ...], count: int) -> float:
+        """How long one program needs for its part of what `count` of them carry, whatever the others do."""
+        between = self.machine.between
+        return sum(1e-3 * size / count / between(source, to).program_gbs for source, to, size in routes)
 
     def _tile(self, task: Task, n: Launch) -> Cost:
-        routes, link = self._routes(task), self.machine.link
+        routes = self._routes(task)
         if not task.accesses:  # no rows or no columns: flags alone
             return Cost(self.machine.kernels.ticket_us, task.count)
         each = self._tile_us(task.lane, n, task.rank)
         early = task.kind == "reduce"
-        size = sum(s for _, _, s in routes)
-        tail = 1e-3 * size / task.count / link.program_gbs
-        return Cost(each, task.count, routes, link.programs if early else link.tile_stores, early, tail)
+        tail = self._alone_us(routes, task.count)
+        return Cost(each, task.count, routes, "programs" if early else "tile_stores", early, tail)
 
     def _tile_us(self, lane: str, n: Launch, rank: int) -> float:
         """One tile of a launch: steps along K by FLOPs or by what the cache delivers, then its operands and result."""
@@ -107,12 +121,16 @@ class Work:
         gpu, k, t = self.machine.gpu, self.machine.kernels, n.tiling
         memory = gpu.memory_gbs / min(gpu.multiprocessors, self.programs(lane))
         cols = max(1, local_size(n.cols, self.dims, self.plan.world, rank, self.op.over))
-        item, area = ITEM[n.destination.dtype], t.bm * min(t.bn, cols)
+        item, area = ITEM[n.destination.dtype], t.bm * min(n.body.column_block or cols if n.body else t.bn, cols)
         read = sum(area * ITEM[o.dtype] for o in n.operands if o.role == "full")
         if n.sums:
             read += area * ITEM[n.sums.parts.dtype] * (2 if n.sums.ring else self.plan.world)
+        if n.fold:
+            read += local_size(n.depth, self.dims, self.plan.world, rank, self.op.over) * t.bn * ITEM[n.fold.operand.dtype]
         us = k.ticket_us + 1e-3 * read / memory
-        if n.products:
+        if n.body:
+            us += body_us(n.body, self.plan.world, self.machine) + 1e-3 * area * item / k.store_gbs
+        elif n.products:
             depth = -(-local_size(n.depth, self.dims, self.plan.world, rank, self.op.over) // t.bk) * t.bk
             us += self._steps_us(n, depth) + 1e-3 * area * item / k.store_gbs
         else:
@@ -121,15 +139,27 @@ class Work:
         return us
 
     def _steps_us(self, n: Launch, depth: int) -> float:
-        gpu, t = self.machine.gpu, n.tiling
-        each, products = ITEM[n.a.dtype], len(n.products)
-        flops = 2 * t.bm * t.bn * depth * products
-        loads = (t.bm + t.bn * products) * depth * each
-        shares = gpu.multiprocessors * 1e-3
-        return shares * max(flops / (gpu.gflops[n.a.dtype] * gpu.inner_loop), loads / gpu.cache_gbs)
+        t, products = n.tiling, len(n.products)
+        loads = (t.bm + t.bn * products) * depth * ITEM[n.a.dtype]
+        return program_us(2 * t.bm * t.bn * depth * products, loads, n.a.dtype, self.machine)
 
     def _routes(self, task: Task) -> tuple[tuple[int, int, int], ...]:
         found: dict[tuple[int, int], int] = {}
         for _, source, destination, size in moved(task, self.sizes):
             found[source, destination] = found.get((source, destination), 0) + size
         return tuple((*pair, size) for pair, size in found.items())
+
+
+def body_us(body: KernelBody, world: int, machine: Machine) -> float:
+    """One program of a user's kernel: by the operations of its products or by the bytes that it loads, which were
+    counted at whole sizes. A sharded size that the result does not have is one that the program goes along."""
+    kept = {d.name for d in body.tensors[-1].dims if isinstance(d, DimRef)}
+    part = 1 / world if any(extent.sharded and name not in kept for name, extent in body.sizes) else 1.0
+    return part * program_us(body.flops, body.loads, body.tensors[0].dtype, machine)
+
+
+def program_us(flops: int, loads: int, dtype: str, machine: Machine) -> float:
+    """A program of products that does `flops` operations on what it loads, `loads` bytes, while all others do so."""
+    gpu = machine.gpu
+    rate = gpu.gflops[dtype] * gpu.inner_loop
+    return gpu.multiprocessors * 1e-3 * max(flops / rate, loads / gpu.cache_gbs)

@@ -24,7 +24,7 @@ from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.loops import MANY, persistent_step
 from chunkdsl.kernels.order import Order, fits, orders
 from chunkdsl.kernels.source import KernelSource
-from chunkdsl.kernels.trace import Argument, Touch, trace
+from chunkdsl.kernels.trace import Argument, Recorder, Touch, trace
 from chunkdsl.kernels.turns import Turns, candidate_loops, fit_turns
 from chunkdsl.record import record
 
@@ -38,7 +38,8 @@ PADDING = 16  # elements by which strided rows are longer than their contents in
 class Footprint:
     """`columns`: programs of a row block are cdiv(size of the result's columns, `columns`); 0: the grid's number.
     `step`: the parameter that a persistent loop steps by, "" for a kernel without one. `column_block`: columns that a
-    program stores, if there are several programs in a row block."""
+    program stores, if there are several programs in a row block. `flops` and `loads`: operations of products, and bytes
+    loaded, of the busiest program at the largest sizes; only the cost model reads them."""
 
     block: int
     order: Order
@@ -47,6 +48,8 @@ class Footprint:
     step: str
     column_block: int = 0
     turns: Turns | None = None
+    flops: int = 0
+    loads: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,8 @@ class Finder:
         found = self.fit(seen, block, column)
         if not found.block and self.loops:
             found = self.in_turns(found, small, [touches for _, touches in seen])
-        self.check_largest(found)
-        return found
+        largest = self.check_largest(found)
+        return replace(found, **busiest(largest)) if largest else found
 
     # ---- traces
 
@@ -120,6 +123,9 @@ class Finder:
         return made
 
     def touches(self, sizes: Mapping[str, int], programs=None, fill: int = 0) -> list[Touch]:
+        return self.trace(sizes, programs, fill).touches
+
+    def trace(self, sizes: Mapping[str, int], programs=None, fill: int = 0) -> Recorder:
         """Of all programs of the grid, or of some numbers along its first axis."""
         arguments = self.arguments(sizes, fill)
         by_name = {a.name: a for a in arguments}
@@ -272,7 +278,9 @@ class Finder:
             tried.append(small | {rows.name: min(count, self.q.sizes[rows.name])})
         grids = [self.grid(s) for s in tried]
         ends = [sorted({(0, 0, 0), tuple(n - 1 for n in grid)}) for grid in grids]
-        traces = [*traces, *(self.touches(s, programs) for s, programs in zip(tried, ends, strict=True))]
+        more = [self.trace(s, programs) for s, programs in zip(tried, ends, strict=True)]
+        found = replace(found, **busiest(more[0]))
+        traces = [*traces, *(traced.touches for traced in more)]
         if fit_turns(self.loops, name, traces) != turns:
             return found
         return replace(found, reads=((name, "turns"),), turns=turns)
@@ -356,23 +364,30 @@ class Finder:
                 return False
         return True
 
-    def check_largest(self, found: Footprint) -> None:
-        """Some programs at the largest sizes touch what the description says."""
+    def check_largest(self, found: Footprint) -> Recorder | None:
+        """Some programs at the largest sizes touch what the description says. What was traced, if it was not before."""
         sizes = dict(self.q.sizes)
         grid = self.grid(sizes)
         total = grid[0] * grid[1] * grid[2]
         if not found.block and found.turns:
-            return  # done
+            return None  # done
         if not found.block:
-            self.touches(sizes, sorted({(0, 0, 0), tuple(n - 1 for n in grid)}))
-            return
+            return self.trace(sizes, sorted({(0, 0, 0), tuple(n - 1 for n in grid)}))
         blocks = -(-sizes[self.row] // found.block)
         columns = total // blocks
         picked = {(0, 0), (blocks - 1, columns - 1), (blocks // 2, columns // 3)}
         wanted = {found.order.program(found.order.number(b, c, blocks, columns), grid): b for b, c in picked}
-        touches = self.touches(sizes, sorted(wanted))
+        traced = self.trace(sizes, sorted(wanted))
+        touches = traced.touches
         placed = self.block_of(touches, found.block)
         modes = all(mode == "whole" or self.reads_as(mode, a, sizes, touches, found.block) for a, mode in found.reads)
         if placed != wanted or not modes:
             shown = ", ".join(f"{k} = {v}" for k, v in sizes.items())
             raise KernelFault(f"behaves unlike at small sizes when {shown}", self.line, "narrow the dims' ranges")
+        return traced
+
+
+def busiest(traced: Recorder) -> dict[str, int]:
+    """The most that a program had to do."""
+    flops, loads = (max(w[i] for w in traced.work.values()) for i in (0, 1))
+    return {"flops": flops, "loads": loads}

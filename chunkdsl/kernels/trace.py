@@ -82,9 +82,20 @@ class Recorder(Memory):
         self._lows = [a.low for a in self.arguments]
         self.program: Program = (0, 0, 0)
         self.touches: list[Touch] = []
+        self.work: dict[Program, list[int]] = {}  # operations of products, bytes loaded
 
     def load(self, addresses, mask, itemsize, volatile, bulk):
         self._touch("load", addresses, mask)
+        self._count(1, int(np.broadcast_to(np.asarray(mask, bool), addresses.shape).sum()) * itemsize)
+
+    def product(self, a, b, d, *options):
+        """Stands in for a product: addresses do not depend on what it is; that they depend on it at all must show
+        (`fill`)."""
+        self._count(0, 2 * a.data.size * b.data.shape[-1])
+        return type(d)(d.data + (a.data.reshape(-1)[0] * b.data.reshape(-1)[0]).astype(d.data.dtype), d.dtype)
+
+    def _count(self, what: int, amount: int) -> None:
+        self.work.setdefault(self.program, [0, 0])[what] += amount
 
     def store(self, addresses, mask, itemsize, bulk):
         self._touch("store", addresses, mask)
@@ -167,25 +178,20 @@ def rounds_of(loops: Mapping[str, list[tuple[int, Loop]]]) -> dict[int, int]:
     return found
 
 
-def product_stand_in(a, b, d, *options):
-    """Addresses do not depend on what a product is; that they depend on it at all must show (`fill`)."""
-    return type(d)(d.data + (a.data.reshape(-1)[0] * b.data.reshape(-1)[0]).astype(d.data.dtype), d.dtype)
-
-
 def trace(
     source: KernelSource, kernel, tensors: Sequence[Argument], pointers: Mapping[str, str],
     scalars: Mapping[str, object], grid: Program, programs: Sequence[Program], recording: type[Recorder] = Recorder,
     loops: Sequence[Loop] = (),
-) -> list[Touch]:
-    """Touches of `programs` of a `grid`. `pointers` maps parameters to names of `tensors`; `scalars` has the rest.
-    `loops`: those whose rounds are to be written down.
+) -> Recorder:
+    """Touches and work of `programs` of a `grid`. `pointers` maps parameters to names of `tensors`; `scalars` has the
+    rest. `loops`: those whose rounds are to be written down.
 
     KernelFault where the kernel fails or reaches outside its arguments."""  # fmt: skip
     recorder = recording(tensors, loops)
     named = {a.name: a.tensor for a in tensors}
     try:
         with interpreting(recorder) as interpreter:
-            interpreter.builder.create_dot = product_stand_in
+            interpreter.builder.create_dot = recorder.product
             function, bound = bind(kernel, {**scalars, **{p: named[n] for p, n in pointers.items()}})
             for program in programs:
                 recorder.program = program
@@ -197,4 +203,4 @@ def trace(
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(source.file)]
         text = " ".join(str(error).split()) or type(error).__name__
         raise KernelFault(f"does not run: {text}", lines[-1] if lines else None) from None
-    return recorder.touches
+    return recorder

@@ -169,4 +169,6 @@ class KernelTiles(Dealing):
             imports=kernel.source.import_lines,
             tickets=kernel.source.function + suffix(found.turns),
             turns=found.turns and (found.turns.lead, found.turns.each),
+            flops=found.flops,
+            loads=found.loads,
         )

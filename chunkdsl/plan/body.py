@@ -42,7 +42,8 @@ class KernelBody:
     dim, so they may straddle shards. `order`: (axes, group, across, turned) of `kernels.order`. `untouched` and
     `by_ticket` are definitions (names, text); `sizes` the kernel's own sizes; `grid` is over these and constants.
     `step`: a persistent kernel's parameter. `turns`: (lead, each) of `kernels.turns` where a loop waits for its rows;
-    `tickets`: the name of the rewritten kernel.
+    `tickets`: the name of the rewritten kernel. `flops`, `loads`: operations of products and bytes loaded, of the
+    busiest program at the largest sizes.
     """
 
     item: str
@@ -67,6 +68,8 @@ class KernelBody:
     imports: tuple[str, ...]
     tickets: str
     turns: tuple[int, int] | None = None
+    flops: int = 0
+    loads: int = 0
 
     @property
     def fetched(self) -> BodyTensor | None:

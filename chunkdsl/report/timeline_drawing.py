@@ -1,7 +1,7 @@
 """A prediction laid out: which bar stands in which row of which rank, what its hover text says. Draws nothing.
 
 Rows of a rank: its stream, its copy lanes, its communication programs, its compute programs (of all launches, which
-follow one another). Tasks of programs run side by side, so a lane has as many rows as tasks at a time.
+follow one another), or those of its exchange, which send and add. Tasks of programs run side by side, so a lane has as many rows as tasks at a time.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from chunkdsl.cost.predict import Prediction
+from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.plan import Act, Plan, Task
+from chunkdsl.plan.summary import moved
 from chunkdsl.report.plan_text import size_text
 
-ORDER = ("stream", "copy engine", "communication", "compute")
+ORDER = ("stream", "copy engine", "communication", "compute", "exchange")
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def _name(task: Task, serial: dict[str, bool], kept: set[str]) -> str:
     """The track of a task. One copy lane is `copy engine`; of several each keeps its name."""
     if task.lane == "main":
         return ORDER[0]
+    if task.lane.endswith(" blocks"):
+        return ORDER[4]
     if serial[task.lane]:
         return ORDER[1] if sum(serial.values()) == 2 else task.lane
     return ORDER[2 if task.lane in kept else 3]
@@ -113,8 +117,10 @@ def source_of(task: Task, heights: dict[str, int], symmetric: set[str]) -> int |
     if task.kind in ("stage", "reduce"):
         return task.rank
     if task.kind == "move":
-        carried = [a.source for a in task.accesses if a.source is not None]
-        return carried[0].row0 // heights[carried[0].buffer] if carried else None
+        taken = [a.source for a in task.accesses if a.source is not None]
+        if task.lane.endswith(" blocks"):
+            return task.rank
+        return taken[0].row0 // heights[taken[0].buffer] if taken else None
     if task.kind != "tile":
         return None
     for a in task.accesses:
@@ -139,7 +145,7 @@ def hover(p: Prediction, i: int, named: list[str]) -> str:
     if task.count > 1:
         lines.append(f"{task.count} {'pieces' if task.kind == 'move' else 'tiles'}")
     if span.bytes:
-        lines.append(f"{size_text(span.bytes)} over {p.machine.link.name}")
+        lines += [f"{size_text(size)} over {name}" for name, size in carried(p, task).items()]
     if (still := span.start - p.stood_still(i)) > 0:
         lines.append(f"waited {still:.1f} us for communication")
     lines += [f"waits for {named[s]}" for s in shortened(task.waits)]
@@ -149,6 +155,16 @@ def hover(p: Prediction, i: int, named: list[str]) -> str:
         lines.append(f"and {more} more signals")
     lines.append(f"line {task.line} of {p.plan.spec}")
     return "\n".join(lines)
+
+
+def carried(p: Prediction, task: Task) -> dict[str, int]:
+    """Bytes of a task by the link that they cross."""
+    sizes = {b.name: ITEM[b.dtype] for b in p.plan.buffers}
+    found: dict[str, int] = {}
+    for _, source, destination, size in moved(task, sizes):
+        name = p.machine.between(source, destination).name
+        found[name] = found.get(name, 0) + size
+    return {name: size for name, size in found.items() if size}
 
 
 SHOWN = 8  # signals of each kind in a hover text

@@ -14,7 +14,7 @@ def facts(p: Prediction) -> dict:
         "op": p.op.name,
         "world": p.plan.world,
         "gpu": p.machine.gpu.name,
-        "link": p.machine.link.name,
+        "link": links_text(p),
         "captured": p.machine.captured,
         "dims": run_time_dims(p),
         "tasks": len(p.plan.tasks),
@@ -30,6 +30,12 @@ def facts(p: Prediction) -> dict:
         "ranks_us": [round(us, 3) for us in rank_ends(p)],
         "baseline": [{"kind": s.kind, "what": s.what, "line": s.line, "us": round(s.us, 3)} for s in p.stages],
     }
+
+
+def links_text(p: Prediction) -> str:
+    """The link; of two tiers both, with the ranks that the faster one joins."""
+    m = p.machine
+    return m.link.name if m.outer is None else f"{m.link.name} within {m.inner}, {m.outer.name} between"
 
 
 def run_time_dims(p: Prediction) -> dict[str, int]:
@@ -84,4 +90,4 @@ def assumptions(p: Prediction) -> str:
     sizes = ", ".join(f"{name} = {value:,}" for name, value in run_time_dims(p).items())
     how = "inside a CUDA graph" if p.machine.captured else "launched from Python"
     for_ = f" for {sizes}" if sizes else ""
-    return f"{p.plan.world} x {p.machine.gpu.title} over {p.machine.link.name}{for_}, {how}"
+    return f"{p.plan.world} x {p.machine.gpu.title} over {links_text(p)}{for_}, {how}"

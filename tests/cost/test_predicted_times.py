@@ -107,9 +107,21 @@ def test_programs_serve_waves():
 
 
 def test_links_are_shared_by_those_who_send_to_one_rank():
-    links = Links(replace(H200.link, pair_gbs=100.0))
-    assert links.carry(0.0, 0, 3, 100_000, 100.0) == 1.0
-    assert links.carry(0.0, 1, 3, 100_000, 100.0) == 2.0  # rank 3 receives one after the other
-    assert links.carry(0.0, 1, 2, 100_000, 100.0) == 2.0  # and rank 1 sends so
-    assert links.carry(5.0, 0, 2, 100_000, 50.0) == 7.0
-    assert Links(replace(H200.link, pair_gbs=10.0)).carry(0.0, 0, 1, 100_000, 100.0) == 10.0
+    def of(**rates):
+        return Links(replace(H200, link=replace(H200.link, programs=100.0, copy_pull=50.0, **rates)))
+
+    links = of(pair_gbs=100.0)
+    assert links.carry(0.0, 0, 3, 100_000, "programs") == 1.0
+    assert links.carry(0.0, 1, 3, 100_000, "programs") == 2.0  # rank 3 receives one after the other
+    assert links.carry(0.0, 1, 2, 100_000, "programs") == 2.0  # and rank 1 sends so
+    assert links.carry(5.0, 0, 2, 100_000, "copy_pull") == 7.0
+    assert of(pair_gbs=10.0).carry(0.0, 0, 1, 100_000, "programs") == 10.0
+
+
+def test_links_of_two_tiers_do_not_slow_each_other():
+    m = machine("h200", "nvlink", outer="rdma", inner=2)
+    links = Links(replace(m, link=replace(m.link, programs=100.0), outer=replace(m.outer, programs=10.0)))
+    assert links.carry(0.0, 0, 2, 100_000, "programs") == 10.0  # to the other node
+    assert links.carry(0.0, 0, 1, 100_000, "programs") == 1.0  # beside it, within the node
+    assert links.carry(0.0, 3, 2, 100_000, "programs") == 1.0
+    assert links.carry(0.0, 1, 2, 100_000, "programs") == 20.0  # what comes in from outside queues at rank 2

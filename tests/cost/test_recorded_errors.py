@@ -1,5 +1,6 @@
 """MODEL.md is what the model says of the recorded rows, and those are the rows of RESULTS.md."""
 
+import re
 import sys
 from dataclasses import replace
 from functools import cache
@@ -45,6 +46,43 @@ def test_recorded_rows_are_those_of_the_results():
     ]
     host = [tuple(map(int, r[:5])) for r in table("One H200: all-gather + GEMM")]
     assert [tuple(r.values()) for r in recorded["host"]] == host
+
+
+SMALL = ("kib", "nccl", "torch_one_shot", "torch_two_shot", "barriers", "dual", "word", "marks", "rounds", "guess",
+         "ar_norm")  # fmt: skip
+
+
+def test_recorded_small_all_reduces_are_those_of_the_results():
+    rows = table("Two H200s, NVLink (NV18): small all-reduces")
+    small, decode = rows[: len(model_errors.SIZES)], rows[-3:]
+    for recorded, cells in zip(model_errors.recorded()["small"], small, strict=True):
+        medians = [float(cell.split(" / ")[0]) for cell in cells if cell != "-"]
+        assert recorded == dict(zip(SMALL, medians, strict=False))
+    for recorded, cells in zip(model_errors.recorded()["decode"], decode, strict=True):
+        assert list(recorded.values()) == list(map(int, cells[:6]))
+
+
+def test_recorded_users_kernels_are_those_of_the_results():
+    rows = table("One H200: a user's kernel, rewritten, against itself untouched")
+    assert [(f"{r['op']}, M = {r['rows']}", f"{r['untouched_us']} us", r["ratio"]) for r in model_errors.recorded()["user"]] == [
+        (r[0], r[1], float(r[2])) for r in rows
+    ]
+
+
+def test_every_number_of_the_results_has_its_line_or_its_reason():
+    """Each table of RESULTS.md that has times has a table in MODEL.md, or MODEL.md says why not."""
+    text = (BENCH / "RESULTS.md").read_text(encoding="utf-8")
+    found_in = [s for s in text.split("\n## ")[1:] if re.search(r"\bus\b|[Mm]icroseconds", s) and "\n|" in s]
+    timed = [s.split("\n", 1)[0] for s in found_in]
+    covered = {
+        "One H200: the emitted GEMM against cuBLAS": "One H200: GEMM",
+        "One H200: all-gather + GEMM, the peer's shard behind the host link": "One H200: peer behind the host link",
+        "Two H200s, NVLink (NV18): against NCCL + cuBLAS": "Two H200s",
+        "Two H200s, NVLink (NV18): small all-reduces": "Two H200s: small all-reduces",
+        "One H200: a user's kernel, rewritten, against itself untouched": "One H200: a user's kernel",
+    }
+    assert set(timed) == set(covered), "a new table of times: predict its rows, or say in MODEL.md why not"
+    assert set(covered.values()) <= {r.table for r in found()}
 
 
 @pytest.mark.parametrize(("fitted", "typical"), [(True, 0.06), (False, 0.20)])
