@@ -230,6 +230,18 @@ def predict_checked(
     return predictions
 
 
+def predict_planned(planned: Planned) -> dict[str, Prediction]:
+    """What the cost model says of planned calls, by op, on the GPU that goes with the mesh's link; nothing of those that
+    it does not know or that are too large to be played out."""
+    from chunkdsl.cost.machines import machine_for
+    from chunkdsl.cost.predict import predict
+
+    made = planned.checked.schedule
+    known = [p for p in planned.ops if len(p.plan.tasks) <= LARGEST_DRAWING and not p.note]
+    known = [p for p in known if not (p.op.exchange and p.op.exchange.via == "multimem")]
+    return {p.op.name: predict(p.op, p.plan, machine_for(made, p.op, dict(p.plan.calls[0]))) for p in known}
+
+
 def read_one(path: str) -> Checked:
     """Every stage that needs no world size, on one spec that shall have a product: a folder fails, and so does a spec
     without ops."""

@@ -1,4 +1,5 @@
-"""`chunkdsl plan`: what each `auto` became and why, launches, chunks, transfers, signals, memory, bytes on the link."""
+"""`chunkdsl plan`: what each `auto` became and why, launches, chunks, transfers, signals, memory, bytes on the link,
+and how long the cost model says that it takes."""
 
 from __future__ import annotations
 
@@ -45,10 +46,13 @@ def run(args: argparse.Namespace) -> int:
     if not report.failed and args.output_format == "json":
         from chunkdsl.report import plan_json
 
-        sys.stdout.write(plan_json.render([(p.op, p.plan, p.summary) for p in planned.ops]))
+        predictions = pipeline.predict_planned(planned)
+        sys.stdout.write(plan_json.render([(p.op, p.plan, p.summary) for p in planned.ops], predictions))
     elif not report.failed:
         from chunkdsl.report import plan_text
 
         notes = {p.op.name: p.note for p in planned.ops if p.note}
-        sys.stdout.write(plan_text.render(planned.checked.schedule, [(p.op, p.summary) for p in planned.ops], notes))
+        plans = [(p.op, p.summary) for p in planned.ops]
+        predictions = pipeline.predict_planned(planned)
+        sys.stdout.write(plan_text.render(planned.checked.schedule, plans, notes, predictions))
     return exit_code([report])

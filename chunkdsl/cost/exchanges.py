@@ -12,42 +12,12 @@ from __future__ import annotations
 from chunkdsl.cost.constants import Machine
 from chunkdsl.cost.work import Cost, Work
 from chunkdsl.ir.types import evaluate
+from chunkdsl.plan.exchange_shape import shape_of
 from chunkdsl.plan.footprint import ITEM
-from chunkdsl.plan.plan import Act, Plan, Signal, Task
+from chunkdsl.plan.plan import Plan, Signal, Task
 from chunkdsl.plan.schedule import OpSchedule
-from chunkdsl.plan.unroll_exchange import form_for, payload_words
-from chunkdsl.record import record
 
-
-@record
-class Shape:
-    """How a call is cut: payloads of `words` words go in form `form`, in `blocks` blocks of `block` words, each a
-    program of `warps` warps, `programs` of them at a time."""
-
-    form: str
-    words: int
-    block: int
-    warps: int
-    blocks: int
-    programs: int
-
-    @property
-    def more(self) -> int:
-        """Blocks that the busiest program has after its first."""
-        return -(-self.blocks // self.programs) - 1
-
-
-def shape_of(op: OpSchedule, world: int, dims, multiprocessors: int) -> Shape:
-    """As the module cuts it (runtime/exchange.py): the first size with which every block has a program of its own."""
-    x, words = op.exchange, payload_words(op.exchange, dims)
-    sent = -(-words // world) if x.algorithm == "two_shot" else words
-
-    def blocks_of(size: int) -> int:
-        return evaluate(x.rows, dims) if x.rowwise else max(1, -(-sent // size))
-
-    block, warps = next((b for b in x.blocks if blocks_of(b[0]) <= multiprocessors), x.blocks[-1])
-    blocks = max(1, blocks_of(block))
-    return Shape(form_for(x, words).name, words, block, warps, blocks, min(blocks, multiprocessors))
+TURNS = 8  # in which a group's words are offered to the links: all ranks send at once, and none is served first
 
 
 class ExchangeWork(Work):
@@ -58,12 +28,12 @@ class ExchangeWork(Work):
         super().__init__(op, plan, machine)
         self.x, self.kernels = op.exchange, machine.kernels
         self.shape = shape_of(op, plan.world, self.dims, machine.gpu.multiprocessors)
-        self.begin_us = machine.kernels.exchange_us
+        self.form, self.begin_us = self.shape.form.name, machine.kernels.exchange_us
         self.rounds = 2 if self.x.algorithm == "two_shot" else 1
         row = evaluate(self.x.cols.size, self.dims) * ITEM[self.x.dtype] // 4
         self.words = row if self.x.rowwise else self.shape.block
-        self.item = 8 if self.shape.form == "word" else 4
-        self.flags = self.shape.form in ("flag", "speculative")
+        self.item = 8 if self.form == "word" else 4
+        self.flags = self.form in ("flag", "speculative")
 
         self.queues, group = [], {}
         for task in plan.tasks:
@@ -85,7 +55,7 @@ class ExchangeWork(Work):
             return Cost(self.kernels.null_us if task.kind == "start" else 0.0)
         if task.kind == "move":
             routes = self._routes(task)
-            return Cost(self._block_us(routes), 1, routes, settle_us=self.kernels.fence_us * self.flags)
+            return Cost(self._block_us(routes) / TURNS, TURNS, routes, settle_us=self.kernels.fence_us * self.flags)
         return self._adds(task) if task.kind == "reduce" else Cost(0.0)
 
     def _block_us(self, routes: tuple[tuple[int, int, int], ...]) -> float:
@@ -97,7 +67,7 @@ class ExchangeWork(Work):
         ends = self.rounds == 1 or not task.signals
         each = self._pass_us(ends)
         waits = k.source_us * (self.plan.world - 2)
-        waits += k.read_us * (self.shape.form == "flag") + k.empty_us * ends * (self.shape.form == "mark")
+        waits += k.read_us * (self.form == "flag") + k.empty_us * ends * (self.form == "mark")
         each += waits + k.row_us * any(step.op == "rms_norm" for step in self.x.epilogue)
         settle = k.fence_us * (self.flags and bool(routes) or self.op.closing and ends)
         if ends and self.shape.more and task.accesses and self._blocks(task) > 1:
@@ -122,6 +92,6 @@ class ExchangeWork(Work):
         size = self.words * (4 + (self.plan.world - 1) * self.item)
         if ends:
             kept = len(self.x.stores) + sum(o.role == "full" for o in self.x.operands)
-            emptied = self.rounds * self.plan.world if self.shape.form == "mark" else 0
+            emptied = self.rounds * self.plan.world if self.form == "mark" else 0
             size += 4 * self.words * (kept + emptied)
         return 1e-3 * size / (self.machine.gpu.cache_gbs / self.machine.gpu.multiprocessors)

@@ -60,6 +60,12 @@ def bindings(mesh: Mesh, world: World | None = None, index: Sequence[int] = (0, 
     return found
 
 
+def run_time(bound: Mapping[str, int]) -> dict[str, int]:
+    """The run-time dims of a binding, without what `bindings` adds to them."""
+    axes = {name for name in bound if index_key(name) in bound}
+    return {name: value for name, value in bound.items() if name not in axes | {index_key(axis) for axis in axes}}
+
+
 def scope(mesh: Mesh, over: tuple[str, ...], world: World) -> int:
     """Ranks of an op that communicates over these axes (all of the mesh where it has one axis)."""
     if not over:

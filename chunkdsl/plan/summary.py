@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.ir.policy import ChunkCount
+from chunkdsl.plan.exchange_shape import shape_of
 from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for, tile_columns
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import Exchange, Launch, Moves, OpSchedule, Schedule
-from chunkdsl.plan.unroll_exchange import RUNS, buffer_of
+from chunkdsl.plan.unroll_exchange import RUNS, buffer_of, form_for, payload_words
 from chunkdsl.plan.unroll_moves import steps_of
 
 
@@ -82,6 +83,18 @@ class Signals:
 
 
 @dataclass(frozen=True, slots=True)
+class PayloadForm:
+    """Payloads of a small all-reduce of up to `most` bytes of each rank (None: all others) travel as `form`, in
+    `rounds` rounds, with `slots` copies of their buffer. form: that of a Form, or `fallback`. `taken`: by this call."""
+
+    most: int | None
+    form: str
+    rounds: int
+    slots: int
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     op: str
     line: int
@@ -104,6 +117,7 @@ class Summary:
     local_bytes: int
     sent_bytes: int
     received_bytes: int
+    forms: tuple[PayloadForm, ...] = ()
 
 
 def summarise(
@@ -124,7 +138,7 @@ def summarise(
         link=" and ".join(links),
         dims=tuple(sorted(dims.items())),
         bounds=tuple(sorted(bounds.items())),
-        slots=op.slots,
+        slots=form_for(op.exchange, payload_words(op.exchange, dims)).slots if op.exchange else op.slots,
         closing=op.closing,
         gate=gate,
         fallback=op.gate.fallback,
@@ -138,7 +152,20 @@ def summarise(
         local_bytes=sum(m.bytes for m in held if m.kind == "local"),
         sent_bytes=sent,
         received_bytes=received,
+        forms=tuple(_forms(op.exchange, plan.world, dims)) if op.exchange else (),
     )
+
+
+def _forms(x: Exchange, world: int, dims: Mapping[str, int]):
+    size, below = 4 * payload_words(x, dims), 0
+    limit = x.limit // max(1, world - 1) if x.limit else None
+    rounds = 2 if x.algorithm == "two_shot" else 1
+    for f in x.forms:
+        most = min([n for n in (4 * f.words or None, limit) if n is not None], default=None)
+        yield PayloadForm(most, f.name, rounds, f.slots, below < size and (most is None or size <= most))
+        below = most
+    if limit is not None:
+        yield PayloadForm(None, "fallback", 0, 0, size > limit)
 
 
 def crossing(plan: Plan, rank: int, sizes: Mapping[str, int]) -> tuple[int, int]:
@@ -191,7 +218,14 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
 
 def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
     if op.exchange:
-        yield Started(op.exchange.name, "exchange", op.exchange.line, op.exchange.text, "whole")
+        x, shapes = op.exchange, {t: shape_of(op, plan.world, dims, sms) for t, sms in MULTIPROCESSORS.items()}
+        shape = shapes["sm_90"]
+        programs = tuple((target, s.programs) for target, s in shapes.items())
+        stages = tuple((target, 1) for target in shapes)
+        yield Started(
+            x.name, "exchange", x.line, x.text, "whole", "", f"{shape.block:,} words", shape.warps, (shape.blocks,),
+            shape.blocks, 0, 0, programs, stages,
+        )  # fmt: skip
         return
     yield Started("open_call", "open", op.line, "takes the next epoch")
     for n in op.launches:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 
+from chunkdsl.cost.predict import Prediction
+from chunkdsl.ir.meshes import run_time
+from chunkdsl.ir.types import index_key
 from chunkdsl.plan.schedule import Choice, OpSchedule, Schedule
 from chunkdsl.plan.summary import Started, Summary, Transfer
+from chunkdsl.report.plan_prediction import lanes, totals
 
 WIDTH = 120
 SPACES = {"all": "all shards", "own": "own shard", "whole": "whole", "columns": "own shard, by columns", "": ""}
@@ -24,9 +29,13 @@ ORDERS = {
 }
 
 
-def render(schedule: Schedule, plans: Sequence[tuple[OpSchedule, Summary]], notes: dict[str, str]) -> str:
-    """All ops. `notes`: for an op, why this world size cannot run it fused."""
-    return "\n".join("\n".join(_op(schedule, op, s, notes.get(op.name, ""))) + "\n" for op, s in plans)
+def render(
+    schedule: Schedule, plans: Sequence[tuple[OpSchedule, Summary]], notes: Mapping[str, str],
+    predictions: Mapping[str, Prediction] = MappingProxyType({}),
+) -> str:  # fmt: skip
+    """All ops. `notes`: for an op, why this world size cannot run it fused. `predictions`: what the cost model says."""
+    made = (_op(schedule, op, s, notes.get(op.name, ""), predictions.get(op.name)) for op, s in plans)
+    return "\n".join("\n".join(lines) + "\n" for lines in made)
 
 
 def size_text(count: int) -> str:
@@ -38,12 +47,13 @@ def size_text(count: int) -> str:
     return f"{count} B"
 
 
-def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str) -> Iterator[str]:
+def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Prediction | None) -> Iterator[str]:
     call = f"op {op.name}({', '.join(p.name for p in op.parameters)}) -> {', '.join(r.name for r in op.results)}"
     yield _cut(f"{call}    {schedule.path}:{op.line}")
-    sizes = f"; {_bindings(s.dims)}" if s.dims else ""
+    dims = run_time(dict(s.dims))
+    sizes = f"; {_bindings(dims.items())}" if dims else ""
     over = f" over {s.link}" if s.link else ""
-    yield f"  rank {s.rank} of {s.world}{over}{sizes}"
+    yield f"  rank {s.rank} of {s.world}{_axes(op, s)}{over}{sizes}"
     if note:
         yield from _wrap(f"This world size cannot run fused: {note}. The module refuses it.")
     yield from _wrap(_policy(s))
@@ -52,16 +62,45 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str) -> Iterator[s
     yield from _section("What auto became", _choices(op))
     yield from _section("In stream order", _launches(s))
     yield from _section("Programs (tiles + communication) and pipeline stages", _targets(s))
-    yield from _section("Chunks", _chunks(s))
+    if s.forms:
+        yield from _section("How payloads travel, by the bytes of each rank", _forms(s))
+    else:
+        yield from _section("Chunks", _chunks(s))
     yield from _section(f"Transfers that rank {s.rank} makes", _transfers(s))
     yield from _section("Signals (words set to the call's epoch)", _signals(s))
-    where = f" for {_bindings(s.bounds)}" if s.bounds else ""
+    bounds = run_time(dict(s.bounds))
+    where = f" for {_bindings(bounds.items())}" if bounds else ""
     yield from _section(f"Memory of each rank{where}", _memory(s))
     yield ""
     yield f"  symmetric memory    {size_text(s.symmetric_bytes):>10} on each rank ({s.symmetric_bytes:,} bytes)"
     yield f"  local memory        {size_text(s.local_bytes):>10} on each rank"
-    link = s.link or "the link"
-    yield f"  leaves over {link:<8}{size_text(s.sent_bytes):>10} in this call, {size_text(s.received_bytes)} arrive"
+    text = f"leaves over {s.link or 'the link'}"
+    yield f"  {text:<20}{size_text(s.sent_bytes):>10} in this call, {size_text(s.received_bytes)} arrive"
+    if predicted:
+        yield from _section("Predicted, not measured (errors of such predictions: tests/bench/MODEL.md)", _predicted(predicted))
+
+
+def _axes(op: OpSchedule, s: Summary) -> str:
+    """Of a mesh of two axes: which rank of both it is, or which subgroup has it."""
+    bound = dict(s.dims)
+    if op.nested:
+        inner = bound[op.over[1]]
+        at = zip(op.over, divmod(s.rank, inner), strict=True)
+        return f" ({', '.join(f'{axis} {i} of {bound[axis]}' for axis, i in at)})"
+    outside = [a for a in bound if index_key(a) in bound and a not in op.over]
+    return "".join(f" in the subgroup of {a} {bound[index_key(a)]} of {bound[a]}" for a in outside)
+
+
+def _predicted(p: Prediction) -> Iterator[str]:
+    for name, text in totals(p):
+        first, *more = textwrap.wrap(text, WIDTH - 20)
+        yield f"  {name:<18}{first}"
+        yield from (" " * 20 + line for line in more)
+    yield ""
+    head, rows = lanes(p)
+    yield from _table(head, rows, right=tuple(range(len(head))))
+    more = " " if len(rows) == p.plan.world else f" of the first {len(rows)} ranks "
+    yield from _wrap(f"Time{more}each lane is busy; in brackets how long it stands still for communication.")
 
 
 def _policy(s: Summary) -> str:
@@ -86,7 +125,7 @@ def _launches(s: Summary) -> Iterator[str]:
     rows = []
     for i, x in enumerate(s.started, 1):
         grid = " x ".join(map(str, x.grid))
-        count = f"{x.tiles:,} = {grid}" if x.tiles else f"{x.copies:,} copies" if x.copies else ""
+        count = f"{x.tiles:,} blocks" if x.kind == "exchange" else f"{x.tiles:,} = {grid}" if x.tiles else f"{x.copies:,} copies" if x.copies else ""
         rows.append((str(i), x.name, str(x.line), SPACES[x.space], ORDERS[x.walk], x.tile, count))
     head = ("", "kernel", "line", "space", "order of shards", "tile", "tiles = shards x rows x columns")
     yield from _table(head, rows, right=(0, 2))
@@ -97,7 +136,7 @@ def _launches(s: Summary) -> Iterator[str]:
 
 
 def _targets(s: Summary) -> Iterator[str]:
-    kernels = [x for x in s.started if x.kind == "tiles"]
+    kernels = [x for x in s.started if x.kind in ("tiles", "exchange")]
     targets = [name for name, _ in kernels[0].programs] if kernels else []
     rows = [(x.name, str(x.warps), *(_programs(x, t) for t in targets)) for x in kernels]
     yield from _table(("kernel", "warps", *targets), rows, right=(1,))
@@ -118,6 +157,24 @@ def _chunks(s: Summary) -> Iterator[str]:
         runs = [f"{first:,}..{end:,}" for first, end in held]
         few = runs if len(runs) < 6 else [*runs[:3], "...", runs[-1]]
         yield f"  {layout} shards: that of rank {s.rank} has rows {', '.join(few) or 'none'}"
+
+
+FORMS = {
+    "word": "64-bit words: half data, half epoch",
+    "mark": "32-bit words, one pattern of which means empty",
+    "flag": "data, then a flag for each block",
+    "speculative": "data, read first and validated by flags",
+}
+
+
+def _forms(s: Summary) -> Iterator[str]:
+    rows = []
+    for f in s.forms:
+        most = f"up to {size_text(f.most)}" if f.most else "above" if len(s.forms) > 1 else "all"
+        as_ = f"the fallback ({s.fallback})" if f.form == "fallback" else FORMS[f.form]
+        rounds = "" if not f.rounds else f"{'one_shot' if f.rounds == 1 else 'two_shot'}"
+        rows.append((most, as_, rounds, str(f.slots or ""), "this call" if f.taken else ""))
+    yield from _table(("payload", "as", "algorithm", "buffers", ""), rows, right=(3,))
 
 
 def _transfers(s: Summary) -> Iterator[str]:
@@ -196,5 +253,5 @@ def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
-def _bindings(pairs: Sequence[tuple[str, int]]) -> str:
+def _bindings(pairs: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in pairs)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from chunkdsl.cost.lanes import lane_namer, place
 from chunkdsl.cost.predict import Prediction
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.plan import Act, Plan, Task
 from chunkdsl.plan.summary import moved
 from chunkdsl.report.plan_text import size_text
-
-ORDER = ("stream", "copy engine", "communication", "compute", "exchange")
-
 
 @dataclass(frozen=True)
 class Bar:
@@ -43,6 +41,7 @@ class Wait:
     end: float
     part: float
     text: str
+    row: int | None = None  # in which the part stands; None: at the foot of the track
 
 
 @dataclass
@@ -72,14 +71,13 @@ def tracks(p: Prediction) -> list[dict[str, Track]]:
     """For each rank its tracks by name, in order. Every task of the plan has one bar."""
     heights = {b.name: max(1, b.rows // p.plan.world) for b in p.plan.buffers}
     symmetric = {b.name for b in p.plan.buffers if b.kind == "symmetric"}
-    serial = {lane.name: lane.serial for lane in p.plan.lanes}
-    kept = {lane.name for lane in p.plan.lanes if lane.programs}
+    lane_of = lane_namer(p.plan)
     named = signal_texts(p.plan)
     found: list[dict[str, Track]] = [{} for _ in range(p.plan.world)]
     order = sorted(range(len(p.plan.tasks)), key=lambda i: (p.spans[i].start, i))
     for i in order:
         task, span = p.plan.tasks[i], p.spans[i]
-        name = _name(task, serial, kept)
+        name = lane_of(task)
         track = found[task.rank].setdefault(name, Track(name))
         source = source_of(task, heights, symmetric)
         row = track.row(span.start, span.end)
@@ -88,23 +86,9 @@ def tracks(p: Prediction) -> list[dict[str, Track]]:
         since = p.stood_still(i)
         if since < span.start:
             stood = f"rank {task.rank}: {span.start - since:.1f} us of exposed communication\nbefore it {label(task)}"
-            track.waits.append(Wait(i, since, span.start, span.idle, stood))
-    return [dict(sorted(ranks.items(), key=lambda item: _place(item[0]))) for ranks in found]
-
-
-def _name(task: Task, serial: dict[str, bool], kept: set[str]) -> str:
-    """The track of a task. One copy lane is `copy engine`; of several each keeps its name."""
-    if task.lane == "main":
-        return ORDER[0]
-    if task.lane.endswith(" blocks"):
-        return ORDER[4]
-    if serial[task.lane]:
-        return ORDER[1] if sum(serial.values()) == 2 else task.lane
-    return ORDER[2 if task.lane in kept else 3]
-
-
-def _place(name: str) -> tuple[int, str]:
-    return (ORDER.index(name) if name in ORDER else 1, name)
+            alone = row if task.lane.endswith(" blocks") else None
+            track.waits.append(Wait(i, since, span.start, span.idle, stood, alone))
+    return [dict(sorted(ranks.items(), key=lambda item: place(item[0]))) for ranks in found]
 
 
 def label(task: Task) -> str:

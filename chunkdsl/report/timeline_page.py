@@ -110,8 +110,9 @@ def draw(p: Prediction, number: int) -> Drawing:
                 shapes.append(Shape(*place, *at, style, bar.text, colour, bar.task, *numbers))
             for w in track.waits:
                 span = percent(w.start, total), percent(w.end - w.start, total)
-                still = max(4.0, round(high * w.part, 1))
-                waits.append(Shape(*span, y + high - still, still, "exposed", w.text))
+                still = max(4.0, round(high * w.part, 1)) if w.row is None else each - 1
+                at = y + high - still if w.row is None else round(y + w.row * each + 0.5, 2)
+                waits.append(Shape(*span, at, still, "exposed", w.text))
             y += high + LANE_GAP
         labels.append(Label(top - 3, f"rank {rank}", "rank"))
         bands.append((top - 2, y - top + 1))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from chunkdsl.cost.lanes import lane_times
 from chunkdsl.cost.predict import Prediction
-from chunkdsl.ir.types import index_key
+from chunkdsl.ir.meshes import run_time
 
 KINDS = {"collective": "collectives", "product": "products", "pointwise": "pointwise kernels"}
 
@@ -28,6 +31,7 @@ def facts(p: Prediction) -> dict:
         "baseline_us": round(p.baseline, 3),
         "speedup": round(p.speedup, 4),
         "ranks_us": [round(us, 3) for us in rank_ends(p)],
+        "lanes": [{k: v if isinstance(v, int | str) else round(v, 3) for k, v in asdict(x).items()} for x in lane_times(p)],
         "baseline": [{"kind": s.kind, "what": s.what, "line": s.line, "us": round(s.us, 3)} for s in p.stages],
     }
 
@@ -40,9 +44,7 @@ def links_text(p: Prediction) -> str:
 
 def run_time_dims(p: Prediction) -> dict[str, int]:
     """The bindings of the call, without what a mesh of two axes adds to them."""
-    bound = dict(p.plan.calls[0])
-    axes = {name for name in bound if index_key(name) in bound}
-    return {name: value for name, value in bound.items() if name not in axes | {index_key(axis) for axis in axes}}
+    return run_time(dict(p.plan.calls[0]))
 
 
 def rank_ends(p: Prediction) -> list[float]:
