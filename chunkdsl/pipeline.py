@@ -231,8 +231,8 @@ def predict_checked(
 
 
 def predict_planned(planned: Planned) -> dict[str, Prediction]:
-    """What the cost model says of planned calls, by op, on the GPU that goes with the mesh's link; nothing of those that
-    it does not know or that are too large to be played out."""
+    """What the cost model says of planned calls, by op, on the GPU that goes with the mesh's link; nothing of those
+    that it does not know or that are too large to be played out."""
     from chunkdsl.cost.machines import machine_for
     from chunkdsl.cost.predict import predict
 

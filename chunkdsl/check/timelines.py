@@ -33,7 +33,8 @@ def switch_not_predicted(op: str, span: Span | None) -> Finding:
     Mended:
         chunkdsl timeline specs/decode_all_reduce.chunk
     """
-    return Finding(f"the cost model does not predict the switch, which {op} goes through", span, help="write via = ldst")
+    message = f"the cost model does not predict the switch, which {op} goes through"
+    return Finding(message, span, help="write via = ldst")
 
 
 @rule("CD017", "no-such-drawing")

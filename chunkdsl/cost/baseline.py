@@ -120,8 +120,8 @@ def library_gemm_us(rows: int, cols: int, depth: int, dtype: str, m: Machine) ->
 
 def collective_us(size: float, world: int, trips: int, m: Machine, adds: bool = False) -> float:
     """A collective of the process group: of `size` bytes over all ranks each rank receives what the others have, once
-    for each trip. Between nodes each byte goes to every node once, shared out over the links of its ranks, while it goes
-    round within the nodes (NCCL's rings over several adapters); the slower of the two says how long."""
+    for each trip. Between nodes each byte goes to every node once, shared out over the links of its ranks, while it
+    goes round within the nodes (NCCL's rings over several adapters); the slower of the two says how long."""
     if world == 1:
         return 0.0
     tiers = [(m.link, world, 1)] if m.outer is None else [(m.outer, world // m.inner, m.inner), (m.link, m.inner, 1)]

@@ -59,8 +59,9 @@ class ExchangeWork(Work):
         return self._adds(task) if task.kind == "reduce" else Cost(0.0)
 
     def _block_us(self, routes: tuple[tuple[int, int, int], ...]) -> float:
-        """How long a program needs to send one block to all others."""
-        return 1e-3 * self.words * self.item * len(routes) / self.machine.link.program_gbs
+        """How long a program needs to send one block to all others: stores leave it as fast as loads come in."""
+        gpu = self.machine.gpu
+        return 1e-3 * self.words * self.item * len(routes) * gpu.multiprocessors / gpu.cache_gbs
 
     def _adds(self, task: Task) -> Cost:
         k, routes = self.kernels, self._routes(task)
@@ -69,7 +70,7 @@ class ExchangeWork(Work):
         waits = k.source_us * (self.plan.world - 2)
         waits += k.read_us * (self.form == "flag") + k.empty_us * ends * (self.form == "mark")
         each += waits + k.row_us * any(step.op == "rms_norm" for step in self.x.epilogue)
-        settle = k.fence_us * (self.flags and bool(routes) or self.op.closing and ends)
+        settle = k.fence_us * ((self.flags and bool(routes)) or (self.op.closing and ends))
         if ends and self.shape.more and task.accesses and self._blocks(task) > 1:
             settle += self.shape.more * self._again_us(each)
         return Cost(each, 1, routes, early=False, tail_us=self._block_us(routes), settle_us=settle)

@@ -126,7 +126,8 @@ class Work:
         if n.sums:
             read += area * ITEM[n.sums.parts.dtype] * (2 if n.sums.ring else self.plan.world)
         if n.fold:
-            read += local_size(n.depth, self.dims, self.plan.world, rank, self.op.over) * t.bn * ITEM[n.fold.operand.dtype]
+            rows = local_size(n.depth, self.dims, self.plan.world, rank, self.op.over)
+            read += rows * t.bn * ITEM[n.fold.operand.dtype]
         us = k.ticket_us + 1e-3 * read / memory
         if n.body:
             us += body_us(n.body, self.plan.world, self.machine) + 1e-3 * area * item / k.store_gbs

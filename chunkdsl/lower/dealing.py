@@ -73,7 +73,7 @@ class Dealing(OverRowsLaunches):
         name = f"{source}_dealt" if source.startswith(f"{self.op.name}_") else f"{self.op.name}_{source}_dealt"
         name = self._fresh(name, "", "_arrived", "_ready", "_pieces", "_sent")
         dtype, rows, cols = self._dtype(value), self._rows(value), self._cols(value)
-        settle = Choices(value, f"{self.op.name}: all_to_all({source})", self.report, self.choices)
+        settle = Choices(value, f"{self.op.name}: all_to_all({source})", self.report, self.choices, self.settled)
         settle_exchange(value, self.program, settle)
         if not settle.ok:
             raise Refused
@@ -125,7 +125,7 @@ class Dealing(OverRowsLaunches):
         """The launch that makes and sends what `dealt` deals out, and the one that makes `value` of what came."""
         deal = self._deal(dealt)
         onto_rows = deal.onto == "rows"
-        settle = Choices(dealt, f"{self.op.name}: all_to_all", self.report, self.choices)
+        settle = Choices(dealt, f"{self.op.name}: all_to_all", self.report, self.choices, self.settled)
         settle_exchange(dealt, self.program, settle)
         if not settle.ok:
             raise Refused

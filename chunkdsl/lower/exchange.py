@@ -13,11 +13,11 @@ from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
 from chunkdsl.ir.types import evaluate
 from chunkdsl.lower.choices import Choices
+from chunkdsl.lower.crossovers import crossover
 from chunkdsl.lower.epilogue import Epilogue
 from chunkdsl.lower.facts import POINTWISE, REDUCTIONS, Refused
 from chunkdsl.lower.gates import settle_gate, values_of
 from chunkdsl.plan.schedule import (
-    Choice,
     Exchange,
     Form,
     Instruction,
@@ -30,8 +30,6 @@ from chunkdsl.plan.schedule import (
 
 TRANSPORT = ("chunk", "route", "side", "place", "order")
 KEYS = ("validity", "assume", "retry")
-WORD_LIMIT = 1 << 16  # words up to which data and epoch share 64 bits: beyond, twice the bytes cost more than a pass
-FALLBACK_BYTES = 16 << 20  # what a rank sends in one round, above which the library's two rounds are faster
 BLOCKS = ((256, 8), (512, 16), (1024, 32))  # one word for a thread: with more, waiting takes twice as long
 MULTIMEM = {
     "algorithm": "one round is the whole of a redundant pull",
@@ -129,7 +127,7 @@ class ExchangeBuilder(Epilogue):
         while name in self.kernels:
             name += "_"
         self.kernels.add(name)
-        settle = Choices(reduction, f"{self.op.name}: all_reduce", self.report, self.choices)
+        settle = Choices(reduction, f"{self.op.name}: all_reduce", self.report, self.choices, self.settled)
         via = settle.policy.via or "ldst"
         forms_of = self._multimem if via == "multimem" else self._forms
         algorithm, validity, forms = forms_of(settle, dtype, rowwise)
@@ -162,7 +160,7 @@ class ExchangeBuilder(Epilogue):
             operands=operands,
             epilogue=epilogue,
             stores=stores,
-            limit=FALLBACK_BYTES if algorithm == "one_shot" else 0,
+            limit=crossover("library") if algorithm == "one_shot" else 0,
             via=via,
         )
 
@@ -188,12 +186,13 @@ class ExchangeBuilder(Epilogue):
         buffers = policy.buffers
         if validity == "word":
             if buffers is None:
-                self.choices.append(Choice(settle.where, "buffers", "2, 3 above 256 KiB", "no closing barrier"))
+                above = f"2, 3 where more than {crossover('mark') >> 10} KiB are sent"
+                buffers = settle.pick("buffers", None, "no closing barrier", above)
             if buffers == 3:
                 return algorithm, validity, (Form("mark", 0, 3),)
             if buffers == 1:
                 return algorithm, validity, (Form("word", 0, 1),)
-            return algorithm, validity, (Form("word", WORD_LIMIT, 2), Form("mark", 0, 3))
+            return algorithm, validity, (Form("word", crossover("mark") // 4, 2), Form("mark", 0, 3))
         if buffers == 3:
             self._illegal(settle, f"validity = {validity} with three buffers", "flags need two at most",
                           "write buffers = 2, or validity = word", "buffers")

@@ -1,4 +1,4 @@
-"""How a call of a small all-reduce is cut into blocks and programs: what runtime/exchange.py does, for plans' readers."""
+"""How a call of a small all-reduce is cut into blocks and programs: what runtime/exchange.py does, as numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.schedule import Form, OpSchedule
-from chunkdsl.plan.unroll_exchange import form_for, payload_words
+from chunkdsl.plan.unroll_exchange import each_words, form_for, payload_words
 from chunkdsl.record import record
 
 
@@ -31,11 +31,11 @@ class Shape:
 def shape_of(op: OpSchedule, world: int, dims: Mapping[str, int], multiprocessors: int) -> Shape:
     """Of blocks the first size with which every block has a program of its own, else the largest."""
     x, words = op.exchange, payload_words(op.exchange, dims)
-    sent = -(-words // world) if x.algorithm == "two_shot" else words
+    sent = each_words(x, words, world)
 
     def blocks_of(size: int) -> int:
         return evaluate(x.rows, dims) if x.rowwise else -(-sent // size)
 
     block, warps = next((b for b in x.blocks if blocks_of(b[0]) <= multiprocessors), x.blocks[-1])
     blocks = max(1, blocks_of(block))
-    return Shape(form_for(x, words), words, block, warps, blocks, min(blocks, multiprocessors))
+    return Shape(form_for(x, words, world), words, block, warps, blocks, min(blocks, multiprocessors))

@@ -280,11 +280,16 @@ class Store:
 class Form:
     """How words of an exchange travel. name `word` (data and epoch in 64 bits), `mark` (32 bits, 0 is empty), `flag`
     (data, then one flag for each block) or `speculative` (the same, read first and validated afterwards). Payloads of
-    up to `words` 32-bit words take it; 0: all that earlier forms leave. `slots`: copies of its buffer."""
+    which a rank sends up to `words` 32-bit words in a round, to all others together, take it; 0: all that earlier forms
+    leave. `slots`: copies of its buffer."""
 
     name: str
     words: int
     slots: int
+
+    def cap(self, world: int) -> int:
+        """The same to one other rank."""
+        return max(1, self.words // max(1, world - 1))
 
 
 @record

@@ -138,7 +138,7 @@ def summarise(
         link=" and ".join(links),
         dims=tuple(sorted(dims.items())),
         bounds=tuple(sorted(bounds.items())),
-        slots=form_for(op.exchange, payload_words(op.exchange, dims)).slots if op.exchange else op.slots,
+        slots=form_for(op.exchange, payload_words(op.exchange, dims), plan.world).slots if op.exchange else op.slots,
         closing=op.closing,
         gate=gate,
         fallback=op.gate.fallback,
@@ -161,7 +161,8 @@ def _forms(x: Exchange, world: int, dims: Mapping[str, int]):
     limit = x.limit // max(1, world - 1) if x.limit else None
     rounds = 2 if x.algorithm == "two_shot" else 1
     for f in x.forms:
-        most = min([n for n in (4 * f.words or None, limit) if n is not None], default=None)
+        held = 4 * f.cap(world) * (world if rounds == 2 else 1) if f.words else None
+        most = min([n for n in (held, limit) if n is not None], default=None)
         yield PayloadForm(most, f.name, rounds, f.slots, below < size and (most is None or size <= most))
         below = most
     if limit is not None:

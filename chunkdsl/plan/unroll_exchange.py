@@ -28,9 +28,15 @@ def payload_words(x: Exchange, dims: Dims) -> int:
     return -(-evaluate(x.rows, dims) * evaluate(x.cols.size, dims) * ITEM[x.dtype] // 4)
 
 
-def form_for(x: Exchange, words: int) -> Form:
+def each_words(x: Exchange, words: int, world: int) -> int:
+    """Words that a rank sends to another in one round: the payload, or the piece of it that the other adds up."""
+    return -(-words // world) if x.algorithm == "two_shot" else words
+
+
+def form_for(x: Exchange, words: int, world: int) -> Form:
     """The form that a payload takes: the first that holds it."""
-    return next(f for f in x.forms if not f.words or words <= f.words)
+    each = each_words(x, words, world)
+    return next(f for f in x.forms if not f.words or each <= f.cap(world))
 
 
 def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: Dims, spec: str) -> Plan:
@@ -39,7 +45,7 @@ def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: D
     before: dict[str, int] = {}  # words of its last call
     for call, dims in enumerate(calls):
         words = payload_words(x, dims)
-        form = form_for(x, words)
+        form = form_for(x, words, world)
         taken[form.name] = epoch = taken.get(form.name, 0) + (words > 0)
         f = _Frame(op, world, call, words, form, epoch, before.get(form.name, 0), book)
         for rank in range(world):
@@ -59,10 +65,9 @@ def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: D
 def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[Buffer]:
     x = op.exchange
     most = max(1, payload_words(x, bounds))
-    rounds = 2 if x.algorithm == "two_shot" else 1
+    rounds, each = 2 if x.algorithm == "two_shot" else 1, each_words(x, most, world)
     for f in x.forms:
-        cap = min(most, f.words) if f.words else most
-        cap = -(-cap // world) if rounds == 2 else cap
+        cap = min(each, f.cap(world)) if f.words else each
         dtype = "i64" if f.name == "word" else "i32"
         yield Buffer(buffer_of(f), "symmetric", dtype, 1 if x.via == "multimem" else rounds * world, cap, f.slots)
     for s in x.stores:
@@ -84,7 +89,7 @@ class _Frame:
         self.results = [f"{s.tensor} of the call" for s in self.x.stores]
         self.own_flags = form.name in ("flag", "speculative")
         self.lane = f"{self.x.name} blocks"
-        each = -(-words // world) if self.x.algorithm == "two_shot" else words
+        each = each_words(self.x, words, world)
         self.runs = list(_runs(each, self.x, evaluate_row(self.x, words)))
 
     def result(self, rank: int, name: str, first: int, end: int) -> Region:

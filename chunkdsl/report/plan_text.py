@@ -77,7 +77,8 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
     text = f"leaves over {s.link or 'the link'}"
     yield f"  {text:<20}{size_text(s.sent_bytes):>10} in this call, {size_text(s.received_bytes)} arrive"
     if predicted:
-        yield from _section("Predicted, not measured (errors of such predictions: tests/bench/MODEL.md)", _predicted(predicted))
+        title = "Predicted, not measured (errors of such predictions: tests/bench/MODEL.md)"
+        yield from _section(title, _predicted(predicted))
 
 
 def _axes(op: OpSchedule, s: Summary) -> str:
@@ -125,7 +126,8 @@ def _launches(s: Summary) -> Iterator[str]:
     rows = []
     for i, x in enumerate(s.started, 1):
         grid = " x ".join(map(str, x.grid))
-        count = f"{x.tiles:,} blocks" if x.kind == "exchange" else f"{x.tiles:,} = {grid}" if x.tiles else f"{x.copies:,} copies" if x.copies else ""
+        count = f"{x.tiles:,} = {grid}" if x.tiles else f"{x.copies:,} copies" if x.copies else ""
+        count = f"{x.tiles:,} blocks" if x.kind == "exchange" else count
         rows.append((str(i), x.name, str(x.line), SPACES[x.space], ORDERS[x.walk], x.tile, count))
     head = ("", "kernel", "line", "space", "order of shards", "tile", "tiles = shards x rows x columns")
     yield from _table(head, rows, right=(0, 2))

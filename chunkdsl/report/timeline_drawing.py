@@ -1,7 +1,8 @@
 """A prediction laid out: which bar stands in which row of which rank, what its hover text says. Draws nothing.
 
 Rows of a rank: its stream, its copy lanes, its communication programs, its compute programs (of all launches, which
-follow one another), or those of its exchange, which send and add. Tasks of programs run side by side, so a lane has as many rows as tasks at a time.
+follow one another), or those of its exchange, which send and add. Tasks of programs run side by side, so a lane has as
+many rows as tasks at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.plan import Act, Plan, Task
 from chunkdsl.plan.summary import moved
 from chunkdsl.report.plan_text import size_text
+
 
 @dataclass(frozen=True)
 class Bar:

@@ -31,9 +31,13 @@ def facts(p: Prediction) -> dict:
         "baseline_us": round(p.baseline, 3),
         "speedup": round(p.speedup, 4),
         "ranks_us": [round(us, 3) for us in rank_ends(p)],
-        "lanes": [{k: v if isinstance(v, int | str) else round(v, 3) for k, v in asdict(x).items()} for x in lane_times(p)],
+        "lanes": [_rounded(asdict(x)) for x in lane_times(p)],
         "baseline": [{"kind": s.kind, "what": s.what, "line": s.line, "us": round(s.us, 3)} for s in p.stages],
     }
+
+
+def _rounded(values: dict) -> dict:
+    return {k: round(v, 3) if isinstance(v, float) else v for k, v in values.items()}
 
 
 def links_text(p: Prediction) -> str:

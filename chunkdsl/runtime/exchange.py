@@ -2,8 +2,8 @@
 Copied into the module.
 
 A generated class supplies FORMS, BLOCKS and what `Operation` asks for, `extent`, `run` and `plain`. A form is (number,
-most 32-bit words of a payload or 0, slots); every form has words and epochs of its own, so calls of different sizes
-do not disturb each other. Calls without rows exchange nothing and advance nothing, on every rank alike.
+most 32-bit words that a rank sends in a round or 0, slots); every form has words and epochs of its own, so calls of
+different sizes do not disturb each other. Calls without rows exchange nothing and advance nothing, on every rank alike.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ExchangeOperation(Operation):
         """(name, kind, shape, dtype) of all that construction allocates for these bounds."""
         made, most = [], max(1, cls.words_in(dims))
         for form, words, slots in cls.FORMS:
-            cap = min(most, words) if words else most
-            cap = cdiv(cap, W) if cls.ROUNDS == 2 else cap
+            cap = cls.each(most, W)
+            cap = min(cap, cls.held(words, W)) if words else cap
             dtype = torch.int64 if form == 0 else torch.int32
             made.append((f"words{form}", "symmetric", (slots * cls.ROUNDS * W, cap), dtype))
             made.append((f"epochs{form}", "local", (cls.PROGRAMS + 4,), torch.int32))
@@ -108,8 +108,19 @@ class ExchangeOperation(Operation):
         counts = getattr(self, "_counts", None)
         return {} if counts is None else dict(zip(names, counts[:5].tolist(), strict=True))
 
+    @classmethod
+    def each(cls, count, W):
+        """Words that a rank sends to another in a round, of a payload of `count`."""
+        return cdiv(count, W) if cls.ROUNDS == 2 else count
+
+    @staticmethod
+    def held(words, W):
+        """The most of them for which a form stands that stands for `words` to all others together."""
+        return max(1, words // max(1, W - 1))
+
     def form_for(self, count):
-        return next(f for f in self.FORMS if not f[1] or count <= f[1])
+        each = self.each(count, self.world)
+        return next(f for f in self.FORMS if not f[1] or each <= self.held(f[1], self.world))
 
     def block_for(self, blocks_of):
         """The smallest block with which every block has a program of its own, else the largest."""
@@ -127,7 +138,7 @@ class ExchangeOperation(Operation):
         if not fused:
             words = payload.view(torch.int32).reshape(-1)
             every = self.machine.gather(words) if active else words
-        lanes = cdiv(count, self.world) if self.ROUNDS == 2 else count
+        lanes = self.each(count, self.world)
         chosen = self.form_for(count)
         block = self.block_for(lambda words: rows if self.ROWWISE else cdiv(lanes, words))
         audits = (False, True) if self.FORMS[0][0] == 3 and fused else (False,)

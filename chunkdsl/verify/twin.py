@@ -46,6 +46,7 @@ class Sizes:
     both ways: one size for them, sharded or not."""
 
     def __init__(self, schedule: Schedule, world: int) -> None:
+        self.world = world
         self.kept = {size for body in walk(schedule, KernelBody) for size in tied_sizes(body)}
         used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
         used = {(size, sharded) for size, sharded in used if isinstance(size, int) and size > 3}
@@ -92,7 +93,9 @@ def walk(value, kind: type):
 def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
     small = rebuild(op, sizes)
     if small.exchange:
-        forms = tuple(replace(f, words=SMALL_WORDS if f.words else 0) for f in small.exchange.forms)
+        others, parts = max(1, sizes.world - 1), sizes.world if small.exchange.algorithm == "two_shot" else 1
+        words = SMALL_WORDS // parts * others
+        forms = tuple(replace(f, words=words if f.words else 0) for f in small.exchange.forms)
         blocks = tuple((SMALL_BLOCK << i, 4 << i) for i in range(len(small.exchange.blocks)))
         return replace(small, exchange=replace(small.exchange, blocks=blocks, forms=forms))
     return replace(small, pad=1 if any(n.body for n in small.launches) else max(n.tiling.bm for n in small.launches))

@@ -11,7 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from chunkdsl.source import Source
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # KiB of the small all-reduces
+WORDS = 1 << 16  # 32-bit words up to which small all-reduces had their epoch in the word
 FITTED_ROWS = (2048, 8192)  # of the two-GPU table; the GEMM table is fitted as a whole, the rest is held out
 NVLINK, HOST = machine("h200", "nvlink"), machine("h200", "pcie")
 EAGER = machine("h200", "nvlink", captured=False)
@@ -54,8 +55,16 @@ def recorded() -> dict:
 
 
 def schedule_of(path: Path):
-    """By the fixed rules of lower/choices.py, which were in force when the rows were measured."""
-    return check_source(Source(path.name, path.read_text(encoding="utf-8"))).schedule
+    """By the fixed rules of lower/choices.py, which were in force when the rows were measured, as was WORDS."""
+    made = check_source(Source(path.name, path.read_text(encoding="utf-8"))).schedule
+    return replace(made, ops=tuple(replace(op, exchange=as_measured(op.exchange)) for op in made.ops))
+
+
+def as_measured(exchange):
+    if exchange is None:
+        return None
+    words = WORDS // (2 if exchange.algorithm == "two_shot" else 1)  # pieces of two ranks
+    return replace(exchange, forms=tuple(replace(f, words=words if f.words else 0) for f in exchange.forms))
 
 
 def rows() -> Iterator[Row]:
@@ -242,8 +251,8 @@ Fitted were, on the rows marked "yes":
 
 All other rows are held out. Figures of other GPUs than the h200, of links between nodes and of more than two ranks are
 data sheets and assumptions: **no row is of more than two GPUs, and none of two nodes**. What is said of 4 and 8 ranks
-and of two tiers rests on its form alone. Nor does the model know clocks: under its power cap an H200 drifts by 10 % from
-one run to the next, and the rows come from several runs.
+and of two tiers rests on its form alone. Nor does the model know clocks: under its power cap an H200 drifts by 10 %
+from one run to the next, and the rows come from several runs.
 """
 WEAKEST = """
 Weakest, and why:
@@ -256,10 +265,10 @@ Weakest, and why:
 - **A user's kernel by ticket** is a quarter slower than the model knows; RESULTS.md says that nobody has profiled why.
 - GEMMs behind the host link were measured on a cooler chip.
 
-Rows of RESULTS.md without a line here are no predictions of this model: torch's own all-reduces (other people's kernels;
-its async TP too), 99th percentiles (the model has no jitter), whole steps of the decode loop and tokens a second (their
-attention and projections are not in the spec; what one all-reduce adds is below), the host's time for an eager call (the
-dispatcher's), `exact` and everything about bits.
+Rows of RESULTS.md without a line here are no predictions of this model: torch's own all-reduces (other people's
+kernels; its async TP too), 99th percentiles (the model has no jitter), whole steps of the decode loop and tokens a
+second (their attention and projections are not in the spec; what one all-reduce adds is below), the host's time for an
+eager call (the dispatcher's), `exact` and everything about bits.
 """
 
 

@@ -64,9 +64,9 @@ def test_recorded_small_all_reduces_are_those_of_the_results():
 
 def test_recorded_users_kernels_are_those_of_the_results():
     rows = table("One H200: a user's kernel, rewritten, against itself untouched")
-    assert [(f"{r['op']}, M = {r['rows']}", f"{r['untouched_us']} us", r["ratio"]) for r in model_errors.recorded()["user"]] == [
-        (r[0], r[1], float(r[2])) for r in rows
-    ]
+    for recorded, cells in zip(model_errors.recorded()["user"], rows, strict=True):
+        assert f"{recorded['op']}, M = {recorded['rows']}" == cells[0]
+        assert (f"{recorded['untouched_us']} us", recorded["ratio"]) == (cells[1], float(cells[2]))
 
 
 def test_every_number_of_the_results_has_its_line_or_its_reason():

@@ -141,5 +141,5 @@ def test_the_twin_of_small_all_reduces_has_both_forms_and_several_blocks(world):
     twin = shrink(schedule_of((ROOT / "specs" / "decode_all_reduce.chunk").read_text(encoding="utf-8")), world)
     for op in twin.ops:
         words = [payload_words(op.exchange, c) for c in call_sizes(twin, world)]
-        assert {form_for(op.exchange, n).name for n in words} == {"word", "mark"}
+        assert {form_for(op.exchange, n, world).name for n in words} == {"word", "mark"}
         assert max(words) > op.exchange.blocks[0][0]
