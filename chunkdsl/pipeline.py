@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LARGEST_PLAN = 1_000_000  # tasks
 LARGEST_DRAWING = 50_000  # tasks
+LARGEST_PREDICTED = 10_000  # tasks that `plan` plays out beside all else that it says
 BUILT_FOR = range(1, 17)  # world sizes of one axis that every module is proven for, where the hardware serves them
 
 
@@ -237,7 +238,7 @@ def predict_planned(planned: Planned) -> dict[str, Prediction]:
     from chunkdsl.cost.predict import predict
 
     made = planned.checked.schedule
-    known = [p for p in planned.ops if len(p.plan.tasks) <= LARGEST_DRAWING and not p.note]
+    known = [p for p in planned.ops if len(p.plan.tasks) <= LARGEST_PREDICTED]
     known = [p for p in known if not (p.op.exchange and p.op.exchange.via == "multimem")]
     return {p.op.name: predict(p.op, p.plan, machine_for(made, p.op, dict(p.plan.calls[0]))) for p in known}
 

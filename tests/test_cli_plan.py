@@ -183,7 +183,8 @@ def test_json_has_an_object_for_each_op_and_its_plan_loads_back_equal(capsys):
     assert [f["op"] for f in found] == ["mlp", "total"]
     schedule = pipeline.read_one("two.chunk").schedule
     for f, op in zip(found, schedule.ops, strict=True):
-        assert set(f) == {"op", "plan", "choices", "summary"}
+        assert set(f) == {"op", "plan", "choices", "summary", "predicted"}
+        assert f["predicted"]["op"] == op.name and f["predicted"]["total_us"] >= f["predicted"]["ideal_us"] > 0
         assert load(json.dumps(f["plan"])) == unroll(schedule, op, 3, [{"M": 100}], {"M": 1024})
         assert [set(c) for c in f["choices"]] == [CHOICE] * len(op.choices) and op.choices
     assert found[0]["summary"]["world"] == 3 and found[0]["summary"]["fallback"] == "nccl"

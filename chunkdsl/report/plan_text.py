@@ -77,7 +77,7 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
     text = f"leaves over {s.link or 'the link'}"
     yield f"  {text:<20}{size_text(s.sent_bytes):>10} in this call, {size_text(s.received_bytes)} arrive"
     if predicted:
-        title = "Predicted, not measured (errors of such predictions: tests/bench/MODEL.md)"
+        title = "Predicted, not measured (how far such predictions are off: tests/bench/MODEL.md)"
         yield from _section(title, _predicted(predicted))
 
 

@@ -45,8 +45,8 @@ class ExchangeOperation(Operation):
         """(name, kind, shape, dtype) of all that construction allocates for these bounds."""
         made, most = [], max(1, cls.words_in(dims))
         for form, words, slots in cls.FORMS:
-            cap = cls.each(most, W)
-            cap = min(cap, cls.held(words, W)) if words else cap
+            cap = cls.words_each(most, W)
+            cap = min(cap, cls.most_each(words, W)) if words else cap
             dtype = torch.int64 if form == 0 else torch.int32
             made.append((f"words{form}", "symmetric", (slots * cls.ROUNDS * W, cap), dtype))
             made.append((f"epochs{form}", "local", (cls.PROGRAMS + 4,), torch.int32))
@@ -109,18 +109,18 @@ class ExchangeOperation(Operation):
         return {} if counts is None else dict(zip(names, counts[:5].tolist(), strict=True))
 
     @classmethod
-    def each(cls, count, W):
+    def words_each(cls, count, W):
         """Words that a rank sends to another in a round, of a payload of `count`."""
         return cdiv(count, W) if cls.ROUNDS == 2 else count
 
     @staticmethod
-    def held(words, W):
+    def most_each(words, W):
         """The most of them for which a form stands that stands for `words` to all others together."""
         return max(1, words // max(1, W - 1))
 
     def form_for(self, count):
-        each = self.each(count, self.world)
-        return next(f for f in self.FORMS if not f[1] or each <= self.held(f[1], self.world))
+        each = self.words_each(count, self.world)
+        return next(f for f in self.FORMS if not f[1] or each <= self.most_each(f[1], self.world))
 
     def block_for(self, blocks_of):
         """The smallest block with which every block has a program of its own, else the largest."""
@@ -138,7 +138,7 @@ class ExchangeOperation(Operation):
         if not fused:
             words = payload.view(torch.int32).reshape(-1)
             every = self.machine.gather(words) if active else words
-        lanes = self.each(count, self.world)
+        lanes = self.words_each(count, self.world)
         chosen = self.form_for(count)
         block = self.block_for(lambda words: rows if self.ROWWISE else cdiv(lanes, words))
         audits = (False, True) if self.FORMS[0][0] == 3 and fused else (False,)
