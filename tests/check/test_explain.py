@@ -82,9 +82,8 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "bad" / "pyproject.toml").write_text("[tool.chunkdsl]\nselct = ['CD2']\n")
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked" / "untidy.chunk").write_bytes(b"dim M=4\n")
-    for name in ("gemm_ar.chunk", "decode_all_reduce.chunk"):  # whose examples name shipped specs
-        (tmp_path / "specs").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "specs" / name, tmp_path / "specs" / name)
+    shutil.copy(ROOT / "specs" / "decode_all_reduce.chunk", tmp_path / "specs" / "decode_all_reduce.chunk")
+    shutil.copy(ROOT / "tests" / "gpu" / "ar_switch.chunk", tmp_path / "switched.chunk")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline, "BUILT_FOR", (1,))
     monkeypatch.setattr(replace, "replace_file", unless_locked(replace.replace_file))
