@@ -395,10 +395,6 @@ class Schedule:
         """The world size that the mesh declares (ir/meshes)."""
         return declared(self.mesh)
 
-    def link_of(self, op: OpSchedule) -> str | None:
-        """The link that an op communicates over: the inner axis's where it does so over both."""
-        return self.links_of(op)[-1]
-
     def links_of(self, op: OpSchedule) -> tuple[str | None, ...]:
         """The links of the axes that an op communicates over, outer first."""
         return tuple(a.link for a in self.mesh.axes if not op.over or a.name in op.over) or (None,)
