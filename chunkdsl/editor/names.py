@@ -1,53 +1,17 @@
-"""Every name in a spec and what it stands for: definitions, references, new names. Types nothing."""
+"""Every name in a spec and what it stands for: definitions, references, new names. Types nothing. `uses` reads
+items."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import fields, replace
 
-from chunkdsl.diagnostics import Edit, Report
-from chunkdsl.editor.memory import remember
-from chunkdsl.editor.segments import Segment
-from chunkdsl.record import record
-from chunkdsl.source import Source, Span
-from chunkdsl.syntax import nodes as n
-from chunkdsl.syntax.parse import grammar, parse
+from chunkdsl.diagnostics import Edit
+from chunkdsl.editor.segments import Segment, words
+from chunkdsl.editor.uses import FILE, Use, item_of, uses_of
+from chunkdsl.source import Span
+from chunkdsl.syntax.parse import grammar
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-@record
-class Use:
-    """A name at a place of an item, by offsets of its text. `local`: it means something in this item only."""
-
-    span: Span
-    name: str
-    kind: str  # axis, dim, tensor, policy, op, plan, kernel; value, parameter, variable for local ones; "" if unknown
-    local: bool
-    declares: bool
-
-
-@remember
-def item_of(text: str) -> n.Item | None:
-    """The node of an item's text, by its own offsets; None if it does not parse."""
-    report = Report(Source("", text))
-    items = parse(report.source, report).items
-    return items[0] if items and not report.failed else None
-
-
-@remember
-def uses_of(text: str) -> tuple[Use, ...]:
-    """The names in an item, in order of place; () if it does not parse."""
-    item = item_of(text)
-    if item is None:
-        return ()
-    walk = _Walk()
-    walk.item(item)
-    late = walk.local  # a kernel's grid may stand before its constants
-    found = [replace(u, kind=late[u.name], local=True) if not (u.kind or u.local) and u.name in late else u
-             for u in walk.found]
-    return tuple(sorted(found, key=lambda u: (u.span.start, u.span.end)))
 
 
 def word_at(text: str, offset: int) -> str:
@@ -87,7 +51,11 @@ class Index:
 
     def kind(self, i: int, use: Use) -> str:
         """What a name stands for; "" if that is unknown."""
-        return use.kind if use.local else self._kinds.get(use.name, ("",))[0]
+        if use.local:
+            return use.kind
+        if (place := self._in_owner(use)) is not None:
+            return place[1].kind
+        return self._kinds.get(use.name, ("",))[0]
 
     def declared(self) -> dict[str, str]:
         """The file's names and their kinds."""
@@ -98,8 +66,10 @@ class Index:
         if found is None:
             return None
         i, use = found
+        if (place := self._in_owner(use)) is not None:
+            i, use = place
         if use.local:
-            own = (u for u in uses_of(self.segments[i].text) if u.name == use.name and u.local)
+            own = (u for u in uses_of(self.segments[i].text) if u.name == use.name and u.scope == use.scope)
             first = next((u for u in own if u.declares), use)
         else:
             _, i, first = self._kinds[use.name]
@@ -110,14 +80,27 @@ class Index:
         found = self.at(offset)
         if found is None:
             return []
-        i, use = found
-        places = [i] if use.local else range(len(self.segments))
+        meaning = self._meaning(*found)
         return [
             self.span(j, u)
-            for j in places
-            for u in uses_of(self.segments[j].text)
-            if u.name == use.name and u.local == use.local
+            for j, segment in enumerate(self.segments)
+            for u in uses_of(segment.text)
+            if u.name == found[1].name and self._meaning(j, u) == meaning
         ]
+
+    def _in_owner(self, use: Use) -> tuple[int, Use] | None:
+        """Where a name means what it means in an op: the op, and the statement that binds it."""
+        kind, i, _ = self._kinds.get(use.owner, ("", 0, None))
+        if kind != "op":
+            return None
+        own = (u for u in uses_of(self.segments[i].text) if u.name == use.name and u.local and u.declares)
+        return next(((i, u) for u in own), None)
+
+    def _meaning(self, i: int, use: Use) -> tuple[int, int]:
+        """The item and the place in it that give a name its meaning; the same for all of the file's names."""
+        if (place := self._in_owner(use)) is not None:
+            i, use = place
+        return (i, use.scope) if use.local else (FILE, FILE)
 
     def rename(self, offset: int, new: str) -> list[Edit]:
         """Edits that rename. ValueError with a sentence if the name cannot be given."""
@@ -133,128 +116,10 @@ class Index:
         taken = {u.name for j in touched for u in uses_of(self.segments[j].text)}
         if new != use.name and (new in taken or new in self._kinds):
             raise ValueError(f"`{new}` means something else here already")
+        if not use.local and any(use.name in words(s.text) and item_of(s.text) is None for s in self.segments):
+            raise ValueError(f"an item that mentions `{use.name}` cannot be read: mend it first")
         return [Edit(p, new) for p in places]
 
     def span(self, i: int, use: Use) -> Span:
         start = self.segments[i].start
         return Span(start + use.span.start, start + use.span.end)
-
-
-class _Walk:
-    """Collects the names of one item. `local`: those that it gives itself, and their kinds."""
-
-    def __init__(self) -> None:
-        self.found: list[Use] = []
-        self.local: dict[str, str] = {}
-
-    def item(self, item: n.Item) -> None:
-        match item:
-            case n.Mesh():
-                for axis in item.axes:
-                    self._declare(axis.name, "axis")
-            case n.Dim() | n.Tensor() | n.Policy():
-                self._declare(item.name, type(item).__name__.lower())
-                self._inside(tuple(getattr(item, f.name) for f in fields(item) if f.name not in ("span", "name")))
-            case n.Op():
-                self._op(item)
-            case n.Plan():
-                self._declare(item.name, "plan")
-                self._bind(item.tensor, "parameter")
-                self._inside((item.axes, item.body))
-            case n.Kernel():
-                self._declare(item.name, "kernel")
-                for name in item.params + item.results:
-                    self._bind(name, "parameter")
-                self._inside(item.bindings)
-            case n.UsePlan():
-                self._declare(item.name, "plan")
-                self._inside(item.axes)
-            case n.Gradient():
-                self._use(item.op)
-                for name in item.results:
-                    self._bind(name, "value")
-
-    def _op(self, op: n.Op) -> None:
-        self._declare(op.name, "op")
-        params = {p.name.text for p in op.params}
-        for param in op.params:
-            self._use(param.name)
-        for statement in op.body:
-            self._inside((statement.value, statement.policy))
-            for name in statement.targets:
-                if name.text in params or name.text in self.local:
-                    self._use(name)
-                else:
-                    self._bind(name, "value")
-        for name in op.results:
-            self._use(name)
-
-    def _inside(self, node) -> None:
-        """Names that are used anywhere in a node, and those that steps and bindings give."""
-        match node:
-            case tuple():
-                for part in node:
-                    self._inside(part)
-            case n.Ref() | n.SizeName():
-                self._use(n.Name(node.span, node.name))
-            case n.Axes():
-                for name in node.names:
-                    self._use(name)
-            case n.Pair():
-                if node.key.text == "route" and isinstance(node.value, n.Choice):
-                    start = node.value.span.start
-                    self._use(n.Name(Span(start, start + len(node.value.name)), node.value.name))
-                self._inside(node.value)
-            case n.Rows():
-                self._use(node.dim)
-            case n.PolicyUse():
-                if node.base is not None:
-                    self._use(node.base)
-                self._inside(node.pairs)
-            case n.MoveArg():
-                self._use(node.source)
-                self._use(node.target)
-            case n.Call():
-                self._use(node.function)
-                self._inside(node.args)
-            case n.Let() | n.Loop():
-                self._bind(node.name, "variable")
-                self._inside(node.value if isinstance(node, n.Let) else (node.bounds, node.body))
-            case n.Region():
-                self._use(node.base)
-                self._inside((node.index, node.part or ()))
-            case n.TensorArg():
-                self._use(node.name)
-                for size in _names(node.dims):
-                    self._bind(size, "variable")
-            case n.Const():
-                for name, _ in node.values:
-                    self._bind(name, "variable")
-            case n.Node():
-                for f in fields(node):
-                    if f.name != "span" and not isinstance(getattr(node, f.name), n.Name):
-                        self._inside(getattr(node, f.name))
-
-    def _declare(self, name: n.Name, kind: str) -> None:
-        self.found.append(Use(name.span, name.text, kind, False, True))
-
-    def _bind(self, name: n.Name, kind: str) -> None:
-        """A local name; a second binding is another place of the first."""
-        first = name.text not in self.local
-        self.local.setdefault(name.text, kind)
-        self.found.append(Use(name.span, name.text, self.local[name.text], True, first))
-
-    def _use(self, name: n.Name) -> None:
-        kind = self.local.get(name.text)
-        self.found.append(Use(name.span, name.text, kind or "", kind is not None, False))
-
-
-def _names(sizes) -> Iterator[n.Name]:
-    for size in sizes:
-        match size:
-            case n.SizeName():
-                yield n.Name(size.span, size.name)
-            case n.SizeBinary():
-                yield from _names((size.left, size.right))
-            case n.SizeCall():
-                yield from _names(size.args)

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from chunkdsl.diagnostics import Report
 from chunkdsl.editor.lint import part_for
-from chunkdsl.editor.names import item_of
 from chunkdsl.editor.segments import Excerpt, Relations, Segment, excerpt
+from chunkdsl.editor.uses import item_of
 from chunkdsl.ir.dump import policy_text, size_text, type_text
 from chunkdsl.ir.graph import Op, Program, Value
 from chunkdsl.ir.types import Partial, Replicate, Shard, TensorType, evaluate

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from lsprotocol import types as lsp
 
 from chunkdsl.diagnostics import Diagnostic, Edit, Report, Severity
 from chunkdsl.editor import complete, names, values
+from chunkdsl.editor.lint import lint_whole
 from chunkdsl.editor.reference import functions, keys, policies
 from chunkdsl.editor.segments import declares
+from chunkdsl.editor.uses import item_of, uses_of
 from chunkdsl.ir.dump import type_text
 from chunkdsl.lsp.documents import Document
-from chunkdsl.source import Source
+from chunkdsl.mend import edited
+from chunkdsl.source import Source, Span
 from chunkdsl.syntax import nodes
 from chunkdsl.syntax.format import format_source
 
@@ -156,21 +161,32 @@ def prepare_rename(document: Document, position: lsp.Position) -> lsp.Range | No
 
 
 def rename(document: Document, position: lsp.Position, new: str) -> lsp.WorkspaceEdit:
-    """ValueError where the name cannot be given."""
-    return _edits(document, document.index.rename(document.lines.offset(position), new))
+    """ValueError where the name cannot be given: also where an error would follow that is not there now."""
+    edits = document.index.rename(document.lines.offset(position), new)
+    found, before = _errors(document.path, edited(document.text, edits)), _errors(document.path, document.text)
+    known = Counter(d.code for d in before)
+    for d in found:
+        if not known[d.code]:
+            raise ValueError(f"with the name `{new}`: {d.message}")
+        known[d.code] -= 1
+    return _edits(document, edits)
+
+
+def _errors(path: str, text: str) -> list[Diagnostic]:
+    return [d for d in lint_whole(path, text).report().diagnostics if d.severity is Severity.ERROR]
 
 
 def symbols(document: Document) -> list[lsp.DocumentSymbol]:
     found = []
     for segment in document.index.segments:
-        item = names.item_of(segment.text)
+        item = item_of(segment.text)
         listed = ", ".join(sorted(declares(segment.text))) or segment.text.partition("\n")[0].strip()
         kind = _SYMBOLS.get(segment.text.split(None, 1)[0], lsp.SymbolKind.Null)
         end = item.span.end if item is not None else len(segment.text.rstrip())
-        whole = document.lines.range(names.Span(segment.start, segment.start + end))
+        whole = document.lines.range(Span(segment.start, segment.start + end))
         children = []
         for statement in item.body if isinstance(item, nodes.Op) else ():
-            inner = document.lines.range(names.Span(segment.start + statement.span.start,
+            inner = document.lines.range(Span(segment.start + statement.span.start,
                                                     segment.start + statement.span.end))
             title = ", ".join(t.text for t in statement.targets)
             children.append(lsp.DocumentSymbol(title, lsp.SymbolKind.Variable, inner, inner))
@@ -215,7 +231,7 @@ def semantic_tokens(document: Document) -> lsp.SemanticTokens:
     data: list[int] = []
     line = character = 0
     for i, segment in enumerate(document.index.segments):
-        for use in names.uses_of(segment.text):
+        for use in uses_of(segment.text):
             kind = TOKENS.get(document.index.kind(i, use))
             if kind is None:
                 continue
@@ -244,8 +260,8 @@ def code_lenses(document: Document) -> list[lsp.CodeLens]:
     """One for each op, to be resolved when it is seen."""
     found = []
     for segment in document.index.segments:
-        if segment.text.startswith("op") and names.item_of(segment.text) is not None:
-            place = document.lines.range(names.Span(segment.start, segment.start))
+        if segment.text.startswith("op") and item_of(segment.text) is not None:
+            place = document.lines.range(Span(segment.start, segment.start))
             found.append(lsp.CodeLens(place, data={"uri": document.uri, "offset": segment.start}))
     return found
 

@@ -1,7 +1,13 @@
 """What is found of kernels that nobody wrote for this, and where the others are refused."""
 
+import threading
+import time
+
 import pytest
 from kernel_specs import HEAD, KERNELS, PATH, ROOT, checked, gathered, reduced, refused
+
+from chunkdsl.kernels import footprint
+from chunkdsl.kernels.fault import KernelFault
 
 FOUND = {
     # block of rows, (grouped rows, across), rows read of the gathered argument, columns of a program
@@ -77,3 +83,33 @@ def test_a_result_that_no_argument_sizes_is_refused():
     text = HEAD + KERNELS["rms_norm"].replace("Y = y_ptr : [m, n]", "Y = y_ptr : [m, z]")
     (found,) = checked(text + "op f_op(x, g) -> y { y = f(x, g) }").report.diagnostics
     assert found.code == "CD237"
+
+
+def test_a_question_is_answered_once_and_by_one_thread_at_a_time(monkeypatch):
+    busy, most, asked, started = [], [], [], threading.Barrier(3)
+
+    class Slow(footprint.Finder):
+        def find(self):
+            busy.append(1)
+            most.append(len(busy))
+            asked.append(self.q)
+            time.sleep(0.05)
+            busy.pop()
+            raise KernelFault("unfit", 3, "mend it")
+
+    monkeypatch.setattr(footprint, "Finder", Slow)
+    monkeypatch.setattr(footprint, "_answers", {})
+    texts = [gathered("rms_norm"), gathered("softmax")]
+
+    def ask(text, found):
+        started.wait()
+        found += [d.message for d in checked(text).report.diagnostics]
+
+    found = [[], [], []]
+    threads = [threading.Thread(target=ask, args=(t, f)) for t, f in zip([*texts, texts[0]], found, strict=True)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert all(len(f) == 1 and "unfit" in f[0] for f in found)
+    assert len(asked) == 2 and max(most) == 1

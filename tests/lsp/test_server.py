@@ -250,3 +250,13 @@ def test_a_failure_inside_does_not_end_the_server(tmp_path):
     shown = {"start": {"line": 0, "character": 0}, "end": {"line": 99, "character": 0}}
     assert editor.ask("inlayHint", NAME, range=shown) == []
     assert editor.close() == 0
+
+
+def test_a_rename_after_which_the_spec_has_an_error_is_refused(editor):
+    for part, name, why in (("h = gelu", "H", "something else"), ("dim M", "y", "already"), ("op mlp", "close", "close"),
+                            ("x  : bf16", "rank", None), ("tp[8]", "h", "twice")):
+        if why is None:
+            assert editor.ask("rename", NAME, part, 0, newName=name)
+            continue
+        with pytest.raises(Failed, match=why):
+            editor.ask("rename", NAME, part, {"dim M": 4, "op mlp": 3}.get(part, 0), newName=name)
