@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
-from threading import Lock
 
 import numpy as np
 import torch
@@ -32,7 +31,6 @@ from chunkdsl.record import record
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 SHORT, LONG = 160, 512  # sizes above LONG are traced at about SHORT elements, with their powers of two kept up to 256
 TALL = 8192  # rows at which the block of a program is looked for
-MOST_ANSWERS = 64
 PADDING = 16  # elements by which strided rows are longer than their contents in a trace
 
 
@@ -68,30 +66,6 @@ class Question:
     cut: str = ""
 
 
-_answers: dict[str, Footprint | KernelFault] = {}
-_asking = Lock()
-
-
-def find_footprint(q: Question) -> Footprint:
-    """KernelFault where the kernel cannot be fused as asked. A question is answered once in a process: traces take a
-    second, and while a spec is being edited every keystroke asks again what the one before it asked. One at a time, as
-    a trace changes Triton for its length and an editor asks from several threads."""
-    key = repr((q.source.text, q.source.function, q.binding, q.gathered, q.sent, sorted(q.sizes.items()), q.cut))
-    with _asking:
-        if key not in _answers:
-            try:
-                found = Finder(q).find()
-            except KernelFault as fault:
-                found = fault
-            while len(_answers) >= MOST_ANSWERS:
-                del _answers[next(iter(_answers))]
-            _answers[key] = found
-        found = _answers[key]
-    if isinstance(found, KernelFault):
-        raise KernelFault(found.reason, found.line, found.mend)
-    return found
-
-
 def shorter(value: int) -> int:
     """A small stand-in for a large size."""
     if value <= LONG:
@@ -116,6 +90,7 @@ class Finder:
         self.line = q.source.kernel.lineno
 
     def find(self) -> Footprint:
+        """KernelFault where the kernel cannot be fused as asked."""
         small = {name: shorter(v) for name, v in self.q.sizes.items()}
         try:
             block, column = self.blocks(small)

@@ -106,7 +106,8 @@ class KernelTiles(Dealing):
 
     def _traced(self, kernel: DeclaredKernel, value: Value, extents: dict[str, Extent], gathered, sent: bool):
         """The footprint and the two texts. Refuses the op where the kernel is unfit."""
-        from chunkdsl.kernels.footprint import Question, find_footprint  # imports torch and Triton
+        from chunkdsl.kernels.answers import find_footprint  # imports torch and Triton
+        from chunkdsl.kernels.footprint import Question
 
         sizes = {name: max(1, evaluate(e.size, self.highs)) for name, e in extents.items()}
         placement = value.type.placements[0]

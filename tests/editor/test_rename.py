@@ -49,7 +49,7 @@ plan all(t) : all_gather over (node, gpu) {
 }
 """
 KERNEL = (SPECS / "user_gemm.chunk").read_text()
-REFUSED = {"m", "n", "k", "BM", "BN", "BK", "GROUP", "num_warps", "num_stages"}  # the kernel's own parameters go by them
+REFUSED = {"m", "n", "k", "BM", "BN", "BK", "GROUP", "num_warps", "num_stages"}  # the kernel's parameters
 
 
 def codes(path, text):
@@ -93,12 +93,14 @@ def places(text, part, after=0):
 
 @pytest.mark.parametrize("text, part, after, lines", [
     (SHADOWS, "policy gather", 8, [7, 9, 14]), (SHADOWS, "gather = all", 0, [9, 10]),
-    (SHADOWS, "u = gelu", 0, [10, 11, 14]), (SHADOWS, "saves x, u", 9, [10, 11, 14]), (SHADOWS, "u = relu", 0, [13, 13]),
+    (SHADOWS, "u = gelu", 0, [10, 11, 14]), (SHADOWS, "saves x, u", 9, [10, 11, 14]),
+    (SHADOWS, "u = relu", 0, [13, 13]),
     (SHADOWS, "dw1, u", 5, [14]), (SHADOWS, "saves x", 6, [4, 8, 9, 13, 13, 14]),
     (PLANS, "mesh node", 5, [1, 4, 5, 6, 10]), (PLANS, "gpu_rank", 1, [1, 4, 5, 6, 6, 10]),
     (PLANS, "for i in range(1", 4, [11, 11]), (PLANS, "for i in range(2", 4, [12, 13]),
     (PLANS, "dim M", 4, [2]), (PLANS, "let M", 4, [13, 14]),
-    (KERNEL, "A.stride(0)", 0, [20, 21, 24, 25]), (KERNEL, "sum k", 4, [21, 22, 23]), (KERNEL, "m, BM", 0, [21, 23, 30]),
+    (KERNEL, "A.stride(0)", 0, [20, 21, 24, 25]), (KERNEL, "sum k", 4, [21, 22, 23]),
+    (KERNEL, "m, BM", 0, [21, 23, 30]),
 ])  # fmt: skip
 def test_what_a_place_means(text, part, after, lines):
     assert places(text, part, after) == lines

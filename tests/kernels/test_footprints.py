@@ -6,7 +6,7 @@ import time
 import pytest
 from kernel_specs import HEAD, KERNELS, PATH, ROOT, checked, gathered, reduced, refused
 
-from chunkdsl.kernels import footprint
+from chunkdsl.kernels import answers
 from chunkdsl.kernels.fault import KernelFault
 
 FOUND = {
@@ -88,7 +88,7 @@ def test_a_result_that_no_argument_sizes_is_refused():
 def test_a_question_is_answered_once_and_by_one_thread_at_a_time(monkeypatch):
     busy, most, asked, started = [], [], [], threading.Barrier(3)
 
-    class Slow(footprint.Finder):
+    class Slow(answers.Finder):
         def find(self):
             busy.append(1)
             most.append(len(busy))
@@ -97,8 +97,8 @@ def test_a_question_is_answered_once_and_by_one_thread_at_a_time(monkeypatch):
             busy.pop()
             raise KernelFault("unfit", 3, "mend it")
 
-    monkeypatch.setattr(footprint, "Finder", Slow)
-    monkeypatch.setattr(footprint, "_answers", {})
+    monkeypatch.setattr(answers, "Finder", Slow)
+    monkeypatch.setattr(answers, "_answers", {})
     texts = [gathered("rms_norm"), gathered("softmax")]
 
     def ask(text, found):

@@ -253,8 +253,8 @@ def test_a_failure_inside_does_not_end_the_server(tmp_path):
 
 
 def test_a_rename_after_which_the_spec_has_an_error_is_refused(editor):
-    for part, name, why in (("h = gelu", "H", "something else"), ("dim M", "y", "already"), ("op mlp", "close", "close"),
-                            ("x  : bf16", "rank", None), ("tp[8]", "h", "twice")):
+    for part, name, why in (("h = gelu", "H", "something else"), ("dim M", "y", "already"),
+                            ("op mlp", "close", "close"), ("x  : bf16", "rank", None), ("tp[8]", "h", "twice")):
         if why is None:
             assert editor.ask("rename", NAME, part, 0, newName=name)
             continue

@@ -1,0 +1,35 @@
+"""Each question about a kernel is answered once in a process: traces take a second, and while a spec is being edited
+every keystroke asks again what the one before it asked."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.kernels.footprint import Finder, Footprint, Question
+
+MOST = 64
+_answers: dict[str, Footprint | KernelFault] = {}
+_asking = Lock()
+
+
+def find_footprint(q: Question) -> Footprint:
+    """KernelFault where the kernel cannot be fused as asked. One answer is looked for at a time: a trace changes Triton
+    for its length, and an editor asks from several threads."""
+    key = repr((q.source.text, q.source.function, q.binding, q.gathered, q.sent, sorted(q.sizes.items()), q.cut))
+    with _asking:
+        if key not in _answers:
+            while len(_answers) >= MOST:
+                del _answers[next(iter(_answers))]
+            _answers[key] = _find(q)
+        found = _answers[key]
+    if isinstance(found, KernelFault):
+        raise KernelFault(found.reason, found.line, found.mend)
+    return found
+
+
+def _find(q: Question) -> Footprint | KernelFault:
+    try:
+        return Finder(q).find()
+    except KernelFault as fault:
+        return fault
