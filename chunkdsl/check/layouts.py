@@ -70,9 +70,9 @@ def layout_argument(layout: str, why: str, span: Span, instead: str, fixes: tupl
 def layout_on_two_axes(layout: str, span: Span, instead: str, fixes: tuple[Fix, ...]) -> Finding:
     """The layouts zigzag and cyclic are for meshes of one axis.
 
-    Where two axes cut a dimension, the inner one cuts what the outer one has left. Which of them would deal out blocks,
-    and of what, has no answer that DTensor or a neighbour of it would share; a mesh of two axes has contiguous shards
-    alone in this version, also of dimensions that one axis cuts.
+    On two axes a shard is cut twice, by the outer axis and then by the inner one, as DTensor nests `Shard`s. A layout
+    of one of them has no such nesting, so that in this version a mesh of two axes has contiguous shards alone, also of
+    dimensions that one axis cuts.
 
     Fails:
         mesh dp[2], tp[4]
@@ -92,7 +92,7 @@ def layout_on_two_axes(layout: str, span: Span, instead: str, fixes: tuple[Fix, 
 
 @rule("CD623", "layout-not-built-here")
 def layout_not_built_here(what: str, layout: str, span: Span, labels: tuple[Label, ...], instead: str) -> Finding:
-    """A construct that this version builds for contiguous shards alone: all_to_all, kernels of users, gradients.
+    """A construct that this version builds for contiguous shards alone: all_to_all, and arguments of users' kernels.
 
     The blocks of an all_to_all are boxes of rows and columns, and a strided shard is no box. A user's kernel finds the
     rows of a gathered argument one behind the other, in the order of the ranks, where a layout has put others. A

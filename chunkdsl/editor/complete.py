@@ -20,6 +20,7 @@ _BARE = re.compile(r'"[^"\n]*"?|#[^\n]*')
 _PAIRS = re.compile(r"(?:\bwith(?:\s+\w+)?|\bpolicy\s+\w+)\s*\{([^{}]*)$")
 _CALL = re.compile(r"(\w+)\s*\(([^()]*)$")
 _LINKS = ("nvlink", "rdma")
+BUILT_LAYOUTS = {"zigzag": "", "cyclic": ", 128"}  # and what follows the axis
 
 
 @record
@@ -88,7 +89,9 @@ def _in_pairs(before: str, after: str, declared: dict[str, str]) -> list[Choice]
 
 
 def _in_type(before: str, declared: dict[str, str]) -> list[Choice]:
-    if re.search(r"(?:@\s*|@\s*\([\w\s,]*|\bsum\s+)$", before):
+    if re.search(r"@\s*$", before):
+        return _placed(declared)
+    if re.search(r"(?:@\s*\w*\([\w\s,]*|\bsum\s+)$", before):
         return _named(declared, "axis")
     if re.search(r":\s*$", before):
         return [Choice(d.value, "dtype") for d in BUILT_DTYPES]
@@ -101,8 +104,12 @@ def _in_op(path: str, index: Index, at: int, before: str, offset: int, declared:
     program, known = bound(path, index.segments, at, offset)
     found: list[Choice] = []
     call = _CALL.search(before)
+    if call and call[1] == "reduce_scatter" and re.search(r",\s*\w+\s*@\s*$", call[2]):
+        return _placed(declared)
     if call and call[1] == "reduce_scatter" and "," in call[2]:
         found += _named(declared, "dim")
+    if call and call[1] in BUILT_LAYOUTS:
+        return _named(declared, "axis")
     if call and re.search(r"\bover\s*=\s*$", call[2]):
         return _named(declared, "axis")
     if program is not None:
@@ -121,6 +128,13 @@ def _in_op(path: str, index: Index, at: int, before: str, offset: int, declared:
                         found.append(Choice(text, "function", f"{shown}: adds it up, sharded", "", True))
     found += [Choice(f.name, "function", f.signature, f"{f.operands}: {f.result}") for f in functions().values()]
     return [*found, *_named(declared, "kernel"), Choice("with", "keyword")]
+
+
+def _placed(declared: dict[str, str]) -> list[Choice]:
+    """What may stand behind the `@` of a dimension: an axis, or a layout over one."""
+    axes = _named(declared, "axis")
+    texts = [f"{kind}({axis.text}{more})" for kind, more in BUILT_LAYOUTS.items() for axis in axes]
+    return axes + [Choice(text, "function", "a layout of shards") for text in texts]
 
 
 def _named(declared: dict[str, str], kind: str) -> list[Choice]:

@@ -7,6 +7,7 @@ import torch
 from emitted import GATHER, SCATTER, SMALL, built, failures, run
 from torch.distributed.tensor import Shard
 
+from chunkdsl.check.worlds import prove_op
 from chunkdsl.sim.world import World
 from chunkdsl.verify.inputs import draw, join
 
@@ -62,6 +63,18 @@ def test_a_block_of_a_network_keeps_its_sequence_on_8_ranks():
 def test_a_product_over_rows_of_one_layout():
     text = placed(STATS, ZIGZAG, "tile = 16x16x16", "").replace("M = 0..64", "M = 0..64 step 8")
     assert failures(run(text, 3, (56, 8), 2)) == []
+
+
+def test_gradients_keep_the_layout():
+    """A gathered x has its gradient scattered to the rows that it holds; weights sum over rows of one layout."""
+    text = GATHER.partition("op f")[0].format(t="bf16") + (
+        "tensor v : bf16[H, F @ tp]\nop f(x, w, v) -> y {\n    h = all_gather(x) @ w.T\n"
+        "    y = reduce_scatter(relu(h) @ v.T, M @ tp)\n}\ngradient f -> dx, dw, dv saves x, h\n"
+    )
+    program, schedule, _, _ = built(text.replace("M @ tp", f"M @ {ZIGZAG}").replace("M = 0..64", "M = 0..64 step 8"))
+    types = {name: str(v.type.placements[0]) for op in program.ops for name, v in op.results}
+    assert (types["dx"], types["dw"], types["dv"]) == ("Shard(0, zigzag)", "Shard(0)", "Shard(1)")
+    assert [v.refutations for op in schedule.ops for w in (2, 4) for v in [prove_op(schedule, op, w)]] == [()] * 6
 
 
 @pytest.mark.parametrize("layout", [ZIGZAG, CYCLIC])

@@ -89,7 +89,8 @@ def test_completion_of_names_keys_values_and_what_mends(editor):
 
     assert "route" in labels_at("policy gather {") and "via" not in labels_at("M, ")
     assert labels_at("via = ") >= {"tma", "ldst", "copy_engine", "auto"}
-    assert labels_at("bf16[M @ ") == {"tp"} and labels_at("over ") == {"nvlink", "rdma"}
+    assert labels_at("bf16[M @ ") == {"tp", "zigzag(tp)", "cyclic(tp, 128)"}
+    assert labels_at("over ") == {"nvlink", "rdma"}
     assert labels_at("tensor x  : ") == {"bf16", "f16", "f32"} and labels_at("# \u00e4") == set()
     assert {"op", "tensor"} <= labels_at("\n"), "items start in column one"
 
