@@ -25,7 +25,8 @@ from chunkdsl.syntax.parse import parse
 ROOT = Path(__file__).parent.parent
 REFERENCE = (ROOT / "grammars" / "README.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "grammars/README.md", "docs/failures.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "grammars/README.md"]
+DOCUMENTS += ["docs/failures.md", "docs/layers.md"]
 
 
 def codes(text):
