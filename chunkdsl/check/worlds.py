@@ -175,7 +175,7 @@ def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
     for n in op.launches:
         sources = [o.source for o in ([n.a] if n.a else []) + [p.b for p in n.products]]
         sources += [n.fold.operand.source] if n.fold else []
-        sources += [n.staging.source] if n.staging and not n.staging.deal else []
+        sources += [s.source for s in n.stagings if not s.deal]
         rows = [(p.name, p.shape[-1], p.dtype) for p in map(parameters.get, sources) if p is not None]
         # An operand that the op makes has the depth in its rows.
         if n.products and not n.over and n.a.source not in parameters:

@@ -34,7 +34,7 @@ def kinds(
     programs = sorted({(0, 0, 0), tuple(n - 1 for n in grid)})
     found: dict[str, set[str]] = {name: set() for name in tensors}
     pointers = {name: name for name in tensors}
-    for t in trace(source, source.load(), arguments, pointers, scalars, grid, programs, Kinds).touches:
+    for t in trace(source, source.load(), arguments, pointers, scalars, grid, programs, recording=Kinds).touches:
         found[t.argument].add(t.kind)
     if not any("store" in k for k in found.values()):
         raise KernelFault("its first and last program store nothing", source.kernel.lineno, "check the grid")

@@ -49,25 +49,25 @@ class KernelTiles(Dealing):
             what = "a kernel whose result travels otherwise than by side = pull or a ring"
             self._refuse(what, "write side = pull, or bind the kernel's result to a name first", value.span)
         kernel: DeclaredKernel = self.program.kernels[value.attrs["item"]]
-        settled, sources = None, []
+        sources, arriving = [], {}
         for bound, arg in zip(kernel.binding.tensors, value.args, strict=True):
-            if arg.kind != "all_gather":
+            if arg.kind == "all_gather":
+                operand, other = self._gather(arg, f"{name}_{bound.name}")
+                arriving[other[0].name] = arg, other
+                sources.append(operand.source)
+            else:
                 sources.append(self._place(arg, f"{name}_{bound.name}")[0])
-                continue
-            operand, other = self._gather(arg, f"{name}_{bound.name}")
-            if settled and other[0].name != settled[0].name:
-                self._refuse("a kernel with two gathered arguments", "gather them into one tensor", arg.span)
-            settled = other
-            sources.append(operand.source)
+        self._travel_together([*arriving.values()])
+        settled = next((other for _, other in arriving.values()), None)
         extents = self._own_sizes(kernel, value)
         gathered = tuple(
             b.name for b, a in zip(kernel.binding.tensors, value.args, strict=True) if a.kind == "all_gather"
         )
         found, texts = self._traced(kernel, value, extents, gathered, destination.kind != "local")
-        moves, staging, chunk, arrived = [], None, None, None
+        moves, stagings, chunk, arrived = [], [], None, None
         rows = self._rows(value)
         if settled:
-            moves_g, staging_g, info = settled
+            moves_g, _, info = settled
             if moves_g.routing is not None:
                 self._refuse("a plan as the route of a kernel's argument", "use swizzle, direct or ring", value.span)
             arrived, chunk = moves_g.arrived, info["chunk"]
@@ -76,9 +76,10 @@ class KernelTiles(Dealing):
                 rows = gather.type.shape[0]
             if moves_g.via != "copy_engine" and not moves_g.programs:
                 self._refuse("co-located transfers into a user's kernel", "write place = own_sms(16)", gather.span)
+        for _, (moves_g, staging_g, _) in arriving.values():
             if moves_g.name not in self.carried:
                 self.carried.add(moves_g.name)
-                staging = staging_g
+                stagings.append(staging_g)
                 moves.append(moves_g)
         space = "all" if settled or destination.kind != "local" else "own" if self._sharded_rows(value) else "whole"
         if destination.kind != "local" and destination.everyone:
@@ -90,10 +91,25 @@ class KernelTiles(Dealing):
                         options.get("num_stages", STAGES), 32, 256)  # fmt: skip
         self._launch(
             name, value, space, self._walk(settled, scatter), chunk, arrived, tiling, None, (), None, None, {}, [], "",
-            destination, scatter[1] if scatter else None, tuple(moves), staging,
+            destination, scatter[1] if scatter else None, tuple(moves),
+            stagings[0] if stagings else None,
             self._body(kernel, value, extents, sources, destination, found, texts),
         )  # fmt: skip
-        self.launches[-1] = replace(self.launches[-1], rows=rows)
+        self.launches[-1] = replace(self.launches[-1], rows=rows, also=tuple(stagings[1:]))
+
+    def _travel_together(self, arriving) -> None:
+        """Several gathered arguments: a chunk is the same rows of all of them, and each has a lane of its own."""
+        for arg, (moves, _, info) in arriving[1:]:
+            first, (other, _, settled) = arriving[0]
+            if arg.type.shape[0] != first.type.shape[0]:
+                what = "arguments of a kernel that are gathered along different sizes"
+                self._refuse(what, "gather along one size, or call two kernels", arg.span)
+            if info["chunk"] != settled["chunk"]:
+                what = "gathered arguments of a kernel whose chunks have different rows"
+                self._refuse(what, "write chunk = 512 along M, or another number of rows", arg.span)
+            if {moves.via, other.via} != {"copy_engine"}:
+                self._refuse("several gathered arguments of a kernel, not by copy engine", "write via = copy_engine",
+                             arg.span)
 
     def _own_sizes(self, kernel: DeclaredKernel, value: Value) -> dict[str, Extent]:
         """The kernel's own sizes as this rank's extents."""
@@ -129,10 +145,11 @@ class KernelTiles(Dealing):
         binding, reads = kernel.binding, dict(found.reads)
         tensors = [
             BodyTensor(
-                b.pointer, source, self._dtype(arg), self._extents(arg), b.dims, reads.get(b.name, ""), False, b.strided
+                b.pointer, source, self._dtype(arg), self._extents(arg), b.dims, reads.get(b.name, ""),
+                False, b.strided, self.gathers[arg][0].arrived if arg.kind == "all_gather" else "",
             )
             for b, arg, source in zip(binding.tensors, value.args, sources, strict=True)
-        ]
+        ]  # fmt: skip
         result = binding.results[0]
         shape = self._extents(value)
         tensors.append(

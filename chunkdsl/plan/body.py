@@ -6,12 +6,14 @@ from chunkdsl.ir.types import SymSize
 from chunkdsl.plan.extents import Extent
 from chunkdsl.record import record
 
+READS = ("block", "wrap", "turns", "whole")  # rows that a program reads, fewest first
+
 
 @record
 class BodyTensor:
     """A tensor that a user's kernel gets for `parameter`. `source` and `layout` as of an operand; `result` for what it
     stores. `gathered`: which rows of a gathered one a program reads: block, wrap, whole, turns; "" for another one.
-    `shape`: local; `dims`: the same in the kernel's own sizes."""
+    `shape`: local; `dims`: the same in the kernel's own sizes. `arrived`: the flags of a gathered one's chunks."""
 
     parameter: str
     source: str
@@ -21,6 +23,7 @@ class BodyTensor:
     gathered: str = ""
     result: bool = False
     strided: bool = False
+    arrived: str = ""
 
 
 @record
@@ -73,5 +76,11 @@ class KernelBody:
 
     @property
     def fetched(self) -> BodyTensor | None:
-        """The gathered argument."""
-        return next((t for t in self.tensors if t.gathered), None)
+        """The gathered argument of which programs read most rows, where there are several."""
+        found = [t for t in self.tensors if t.gathered]
+        return max(found, key=lambda t: READS.index(t.gathered)) if found else None
+
+    @property
+    def arriving(self) -> tuple[str, ...]:
+        """Flags of the chunks of all gathered arguments, which have the same rows."""
+        return tuple(dict.fromkeys(t.arrived for t in self.tensors if t.gathered))

@@ -259,12 +259,24 @@ class Launch:
     out_chunk: ChunkSize | None  # chunks that the destination signals
     moves: tuple[Moves, ...]
     staging: Staging | None = None
+    also: tuple[Staging, ...] = ()  # of further gathered arguments of a user's kernel
     visits: Routing | None = None
     over: OverRows | None = None
     fold: Fold | None = None
     from_every: bool = False
     body: KernelBody | None = None
     layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
+
+    @property
+    def made_rows(self) -> SymSize:
+        """The row dim of what the tiles make: of a user's kernel not always that of what arrives."""
+        results = [t for t in self.body.tensors if t.result] if self.body else []
+        return results[0].shape[0].size if results else self.rows
+
+    @property
+    def stagings(self) -> tuple[Staging, ...]:
+        return (*((self.staging,) if self.staging else ()), *self.also)
+
 
 @record
 class Store:

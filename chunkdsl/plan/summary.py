@@ -231,8 +231,7 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
     yield Started("open_call", "open", op.line, "takes the next epoch")
     for n in op.launches:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world, inner_of(op.over, dims), n.layout)
-        if n.staging:
-            s = n.staging
+        for s in n.stagings:
             barrier = ", then an entry barrier" if s.wait_all else ""
             name, part = ("deal_block", "block") if s.deal else ("stage_shard", "shard")
             sent = f", all of it to {s.sent}" if s.sent else ""

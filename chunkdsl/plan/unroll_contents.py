@@ -30,7 +30,7 @@ class Contents:
 
     def gathered(self, buffer: str) -> Content:
         """What lies in a symmetric buffer that tiles read: staged shards, or what a launch sent to every rank."""
-        staged = next((n.staging.source for n in self._op.launches if n.staging and n.staging.buffer == buffer), None)
+        staged = next((s.source for n in self._op.launches for s in n.stagings if s.buffer == buffer), None)
         return (staged, 1) if staged is not None else self.of(self.maker(buffer))
 
     def sum_of(self, n: Launch) -> str:

@@ -77,7 +77,7 @@ class Frame:
         if source not in self._local:
             maker = self.contents.maker(source)
             own = maker.destination.layout == "own"
-            g = Geometry.of(maker.rows, False, self.op.pad, self.dims, self.world, self.inner, maker.layout)
+            g = Geometry.of(maker.made_rows, False, self.op.pad, self.dims, self.world, self.inner, maker.layout)
             over, ranks = self.op.over, range(self.world)
             cols = [local_size(maker.cols, self.dims, self.world, rank, over) for rank in ranks]
             self._local[source] = *self.contents.of(maker), g if own else None, cols

@@ -63,13 +63,15 @@ def _task(
     f: Frame, rank: int, lane: str, label: str, begin: int, accesses, waits: Words, signals: Words, count: int
 ) -> int:
     n, label = f.launch, f"{label} in {f.launch.name}"
-    heard = tuple([f.chunk(n.chunk_flags, rank, s, c, _giver(f, rank, s)) for s, c in waits if s != rank])
+    others = [(s, c) for s, c in waits if s != rank]
+    heard = tuple([f.chunk(w, rank, s, c, _giver(f, w, rank, s)) for w in n.body.arriving for s, c in others])
     said = tuple([w for s, c in signals for w in _signals(f, rank, s, c)])
     return f.book.task(rank, lane, f.call, "tile", n.line, label, accesses, (begin,), heard, said, count)
 
 
-def _giver(f: Frame, rank: int, shard: int) -> int:
-    return rank if f.gather.side == "pull" else (rank - 1) % f.world if f.gather.ring else shard
+def _giver(f: Frame, flags: str, rank: int, shard: int) -> int:
+    moves = next(m for n in f.op.launches for m in n.moves if m.arrived == flags and m.kind != "scatter")
+    return rank if moves.side == "pull" else (rank - 1) % f.world if moves.ring else shard
 
 
 def _signals(f: Frame, rank: int, owner: int, c: int) -> Iterator[int]:
@@ -129,17 +131,17 @@ def _spans(f: Frame, first: int, live: int) -> list[tuple[int, int]]:
 
 
 def _reads(f: Frame, rank: int, spans: list[tuple[int, int]]) -> Iterator[Access]:
-    """The gathered argument, shard by shard: its rows stand one behind the other."""
-    fetched, g = f.launch.body.fetched, f.geometry
-    if fetched is None:
-        return
-    what, mask = f.contents.gathered(fetched.source)
-    for first, end in spans:
-        for shard in range(f.world):
-            a, b = max(first, shard * g.shard), min(end, shard * g.shard + f.heights[shard])
-            if a < b:
-                region = Region(fetched.source, rank, f.slot, a, b, 0, f.widths[fetched.source])
-                yield Access(Act.NEED, region, None, what, mask, (a, 0))
+    """The gathered arguments, shard by shard: their rows stand one behind the other. One that is read by blocks beside
+    another of which all rows are awaited is said to be read whole: that asks no less of the plan."""
+    g = f.geometry
+    for source in dict.fromkeys(t.source for t in f.launch.body.tensors if t.gathered):
+        what, mask = f.contents.gathered(source)
+        for first, end in spans:
+            for shard in range(f.world):
+                a, b = max(first, shard * g.shard), min(end, shard * g.shard + f.heights[shard])
+                if a < b:
+                    region = Region(source, rank, f.slot, a, b, 0, f.widths[source])
+                    yield Access(Act.NEED, region, None, what, mask, (a, 0))
 
 
 def _local_reads(f: Frame, rank: int) -> Iterator[Access]:
@@ -148,7 +150,7 @@ def _local_reads(f: Frame, rank: int) -> Iterator[Access]:
         if not (t.gathered or t.result) and f.kinds.get(t.source) == "local":
             maker = f.contents.maker(t.source)
             own = maker.destination.layout == "own"
-            g = f.geometry_of(maker.rows)
+            g = f.geometry_of(maker.made_rows)
             yield from f.reads_local(t.source, rank, 0, g.height(rank) if own else g.rows)
 
 

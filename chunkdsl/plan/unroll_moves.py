@@ -11,16 +11,16 @@ from collections.abc import Iterable
 from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.routes import Walk
-from chunkdsl.plan.schedule import Moves
+from chunkdsl.plan.schedule import Moves, Staging
 from chunkdsl.plan.unroll_deal import Blocks, carry, stage
 from chunkdsl.plan.unroll_frame import Frame
 from chunkdsl.plan.unroll_hops import add_hop, pieces
 
 
-def add_staging(f: Frame, rank: int) -> None:
+def add_staging(f: Frame, rank: int, s: Staging) -> None:
     """This rank's shard goes to its own place of the gathered buffer, before anything is sent."""
-    s, book, ranks = f.launch.staging, f.book, range(f.world)
-    accesses = stage(f, rank) if s.deal else _staged_shard(f, rank)
+    book, ranks = f.book, range(f.world)
+    accesses = stage(f, rank) if s.deal else _staged_shard(f, rank, s)
     word = f"{s.source} staged"
     said = tuple([book.signal(s.ready, p, rank, rank, f.call, word) for p in ranks]) if s.ready else ()
     label = f"stages its {'block' if s.deal else 'shard'} of {s.source}"
@@ -31,8 +31,8 @@ def add_staging(f: Frame, rank: int) -> None:
         book.main(rank, f.call, "barrier", s.line, f"entry barrier before {what} of {s.source}", waits=heard)
 
 
-def _staged_shard(f: Frame, rank: int) -> tuple[Access, ...]:
-    s, g, height = f.launch.staging, f.geometry, f.heights[rank]
+def _staged_shard(f: Frame, rank: int, s: Staging) -> tuple[Access, ...]:
+    g, height = f.geometry, f.heights[rank]
     reads = f.reads_local(s.source, rank, 0, height) if s.source in f.kinds else []
     puts, width = [], f.widths[s.buffer]
     for at, origin, rows in f.held(s.source).runs(rank, 0, height) if width else ():

@@ -228,9 +228,10 @@ def gathered(op: OpSchedule) -> list[tuple[str, str, str, tuple[str, ...]]]:
     names = {p.name for p in op.parameters}
     found = []
     for n in op.launches:
-        if n.staging and not n.staging.deal and n.staging.source in names:
-            rows, before = cut_before(n.staging.rows)
-            found.append((n.staging.source, n.staging.buffer, rows.name if isinstance(rows, DimRef) else "", before))
+        for s in n.stagings:
+            if not s.deal and s.source in names:
+                rows, before = cut_before(s.rows)
+                found.append((s.source, s.buffer, rows.name if isinstance(rows, DimRef) else "", before))
     return found
 
 
@@ -250,7 +251,7 @@ def matrices(op: OpSchedule) -> list[str]:
     """Parameters whose rows must be multiples of 16 bytes: operands of products, and what is staged."""
     sources = {o.source for n in op.launches if n.a for o in (n.a, *(p.b for p in n.products))}
     sources |= {n.fold.operand.source for n in op.launches if n.fold}
-    sources |= {n.staging.source for n in op.launches if n.staging and not n.staging.deal}
+    sources |= {s.source for n in op.launches for s in n.stagings if not s.deal}
     return sorted(sources & {p.name for p in op.parameters})
 
 

@@ -126,6 +126,12 @@ class LaunchView:
         return self.sites[self.launch.chunk_flags]
 
     @property
+    def awaited(self) -> tuple[str, ...]:
+        """Flags that a tile waits for, chunk by chunk; those of the launch first."""
+        first = self.launch.chunk_flags
+        return (first, *(w for w in self.launch.body.arriving if w != first)) if self.body else (first,)
+
+    @property
     def values(self) -> str:
         """What the tile function hands to the store function: accumulators or the sum."""
         n = self.launch
@@ -211,6 +217,8 @@ class LaunchView:
         if n.chunk_flags:
             flags = self.flags[n.chunk_flags]
             yield Argument(n.chunk_flags, f"self._{flags.name}.local", "None")
+            for more in self.awaited[1:]:
+                yield Argument(more, f"self._{more}.local", "None")
             yield from self._chunk("chunk", n.chunk)
         if n.visits is not None and n.visits.tabled:
             yield Argument(self.order, f"self._{self.order}", f"self._{self.order}")

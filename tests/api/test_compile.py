@@ -80,6 +80,18 @@ def test_a_reduced_result(folder):
     assert "dim K = 64" in fused.modules[0].spec.read_text()  # a rank has half of it
 
 
+def test_two_gathered_arguments_and_a_result_with_rows_of_its_own(folder):
+    """Attention over gathered keys and values, held against torch."""
+    q, keys, values = integers(40, 32), integers(56, 32, seed=1), integers(56, 32, seed=2)
+    calls = [(q, keys[:28], values[:28], torch.empty_like(q)), (q, keys[28:], values[28:], torch.empty_like(q))]
+    schedule = ChunkSchedule("all_gather", world_size=2, overlap_policy={"chunk": "16 along T", "via": "copy_engine"})
+    fused = compile(zoo.attention_kv, schedule=schedule, folder=folder, gathered=("k_ptr", "v_ptr"))
+    results = fused[(3,)].simulate([(*tensors, 40, 56, 0.25, 32, 16, 16) for tensors in calls])
+    wanted = torch.softmax(q.float() @ keys.float().T * 0.25, -1) @ values.float()
+    for result in results:
+        torch.testing.assert_close(result.float(), wanted, rtol=2e-2, atol=2e-2)
+
+
 def test_sizes_of_equal_value_are_told_apart(folder):
     """All sizes and strides are 64: names and traces decide."""
     fused = compile(matmul.matmul_kernel, schedule=ChunkSchedule("all_gather", world_size=2), folder=folder)

@@ -88,6 +88,37 @@ kernel f(Q, KV) -> O = "{PATH}" : attention_rows {{
 }}
 op f_op(q, c) -> y {{ y = f(q, all_gather(c)) with {{ {COPY} }} }}
 """
+SEVERAL = {
+    "attention_kv": f"""
+kernel f(Q, K, V) -> O = "{PATH}" : attention_kv {{
+    Q = q_ptr : [s, d]
+    K = k_ptr : [t, d]
+    V = v_ptr : [t, d]
+    O = o_ptr : [s, d]
+    arg S = s
+    arg T = t
+    arg scale = 0.25
+    grid = cdiv(s, BM)
+    const D = 32, BM = 16, BN = 16
+}}
+tensor e : bf16[M @ tp, D]
+op f_op(q, c, e) -> y {{ y = f(q, all_gather(c), all_gather(e)) with {{ {COPY} }} }}
+""",
+    "add_norm": f"""
+kernel f(X, R, W) -> Y = "{PATH}" : add_norm {{
+    X = x_ptr : [m, n]
+    R = r_ptr : [m, n]
+    W = w_ptr : [n]
+    Y = y_ptr : [m, n]
+    arg n_cols = n
+    arg eps = 1e-6
+    grid = m
+    const BLOCK = 128
+}}
+tensor r : bf16[M @ tp, K]
+op f_op(x, r, g) -> y {{ y = f(all_gather(x), all_gather(r), g) with {{ {COPY} }} }}
+""",
+}  # behind several gathers
 CALLS = {
     "matmul_descriptor": "op f_op(x, wt) -> y {{ y = f(all_gather(x), wt) with {{ {policy} }} }}",
     "rms_norm": "op f_op(x, g) -> y {{ y = f(all_gather(x), g) with {{ {policy} }} }}",

@@ -177,6 +177,42 @@ def attention_rows(q_ptr, kv_ptr, o_ptr, S, T, scale, D: tl.constexpr, BM: tl.co
     tl.store(o_ptr + rows[:, None] * D + d[None, :], o.to(o_ptr.dtype.element_ty), mask=rows[:, None] < S)
 
 
+@triton.jit
+def attention_kv(q_ptr, k_ptr, v_ptr, o_ptr, S, T, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """One head: keys and values apart."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    d = tl.arange(0, D)
+    q = tl.load(q_ptr + rows[:, None] * D + d[None, :], mask=rows[:, None] < S, other=0.0)
+    top = tl.full((BM,), -1e30, tl.float32)
+    total = tl.zeros((BM,), dtype=tl.float32)
+    acc = tl.zeros((BM, D), dtype=tl.float32)
+    for start in range(0, T, BN):
+        at = start + tl.arange(0, BN)
+        k = tl.load(k_ptr + at[:, None] * D + d[None, :], mask=at[:, None] < T, other=0.0)
+        s = tl.where(at[None, :] < T, tl.dot(q, k.T) * scale, -1e30)
+        new = tl.maximum(top, tl.max(s, axis=1))
+        p = tl.exp(s - new[:, None])
+        keep = tl.exp(top - new)
+        total = total * keep + tl.sum(p, axis=1)
+        v = tl.load(v_ptr + at[:, None] * D + d[None, :], mask=at[:, None] < T, other=0.0)
+        acc = tl.dot(p.to(v.dtype), v, acc * keep[:, None])
+        top = new
+    o = acc / total[:, None]
+    tl.store(o_ptr + rows[:, None] * D + d[None, :], o.to(o_ptr.dtype.element_ty), mask=rows[:, None] < S)
+
+
+@triton.jit
+def add_norm(x_ptr, r_ptr, w_ptr, y_ptr, n_cols, eps, BLOCK: tl.constexpr):
+    """RMSNorm of the sum of two rows."""
+    row, cols = tl.program_id(0), tl.arange(0, BLOCK)
+    inside = cols < n_cols
+    x = tl.load(x_ptr + row * n_cols + cols, mask=inside, other=0.0).to(tl.float32)
+    x += tl.load(r_ptr + row * n_cols + cols, mask=inside, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + cols, mask=inside, other=0.0).to(tl.float32)
+    y = x * tl.rsqrt(tl.sum(x * x, axis=0) / n_cols + eps) * w
+    tl.store(y_ptr + row * n_cols + cols, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
 # ---- kernels that are refused
 
 

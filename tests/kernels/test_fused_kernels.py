@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kernel_specs import ATTENTION, HEAD, KERNELS, ROOT, checked, gathered, reduced
+from kernel_specs import ATTENTION, HEAD, KERNELS, ROOT, SEVERAL, checked, gathered, reduced
 
 from chunkdsl.render.module import render_module
 from chunkdsl.verify.simulate import run_op
@@ -12,6 +12,7 @@ from chunkdsl.verify.verify import load
 
 SPECS = {f"gathered {name}": gathered(name) for name in KERNELS}
 SPECS["gathered attention"] = HEAD + ATTENTION
+SPECS |= {f"several gathered, {name}": HEAD + text for name, text in SEVERAL.items()}
 SPECS |= {f"reduced {name}": reduced(name) for name in ("matmul_persistent", "matmul_blocks")}
 SPECS["pushed"] = gathered("matmul_2d", "chunk = 24 along M, via = ldst, side = push, buffers = 2")
 SPECS["ring"] = reduced("matmul_2d", "chunk = 24 along M, route = ring")
@@ -66,3 +67,17 @@ def test_a_mutant_of_the_gathered_side_is_caught(name, tmp_path):
 @pytest.mark.parametrize("name", SENT)
 def test_a_mutant_of_the_sent_side_is_caught(name, tmp_path):
     assert failures(reduced("matmul_2d"), tmp_path, 2, SENT[name])
+
+
+def test_a_wait_for_one_of_two_gathered_arguments_is_not_enough(tmp_path):
+    change = ("f_op_r_gathered_arrived + word, epoch", "f_op_x_gathered_arrived + word, epoch")
+    assert failures(HEAD + SEVERAL["add_norm"], tmp_path, 2, change, (53,))
+
+
+@pytest.mark.parametrize("old, new, what", [
+    ("tensor r : bf16[M @ tp, K]", "tensor r : f32[M @ tp, K]", "chunks have different rows"),
+    ("via = copy_engine", "via = ldst, place = own_sms(1)", "not by copy engine"),
+])  # fmt: skip
+def test_gathered_arguments_that_cannot_travel_together(old, new, what):
+    text = (HEAD + SEVERAL["add_norm"]).replace("chunk = 24 along M", "chunk = 8 KiB").replace(old, new)
+    assert any(what in d.message for d in checked(text).report.diagnostics)
