@@ -128,8 +128,7 @@ class LaunchView:
     @property
     def awaited(self) -> tuple[str, ...]:
         """Flags that a tile waits for, chunk by chunk; those of the launch first."""
-        first = self.launch.chunk_flags
-        return (first, *(w for w in self.launch.body.arriving if w != first)) if self.body else (first,)
+        return tuple(dict.fromkeys((self.launch.chunk_flags, *(self.launch.body.arriving if self.body else ()))))
 
     @property
     def values(self) -> str:
@@ -215,10 +214,8 @@ class LaunchView:
             yield Argument("span_stride", "span_stride", "span_stride", True)
         yield from self._operands()
         if n.chunk_flags:
-            flags = self.flags[n.chunk_flags]
-            yield Argument(n.chunk_flags, f"self._{flags.name}.local", "None")
-            for more in self.awaited[1:]:
-                yield Argument(more, f"self._{more}.local", "None")
+            for flags in self.awaited:
+                yield Argument(flags, f"self._{flags}.local", "None")
             yield from self._chunk("chunk", n.chunk)
         if n.visits is not None and n.visits.tabled:
             yield Argument(self.order, f"self._{self.order}", f"self._{self.order}")
