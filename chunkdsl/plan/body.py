@@ -81,6 +81,11 @@ class KernelBody:
         return max(found, key=lambda t: READS.index(t.gathered)) if found else None
 
     @property
+    def made_rows(self) -> SymSize:
+        """The row dim of the result: not always that of what arrives."""
+        return next(t.shape[0].size for t in self.tensors if t.result)
+
+    @property
     def arriving(self) -> tuple[str, ...]:
         """Flags of the chunks of all gathered arguments, which have the same rows."""
         return tuple(dict.fromkeys(t.arrived for t in self.tensors if t.gathered))

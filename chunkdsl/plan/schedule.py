@@ -268,12 +268,6 @@ class Launch:
     layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
 
     @property
-    def made_rows(self) -> SymSize:
-        """The row dim of what the tiles make: of a user's kernel not always that of what arrives."""
-        results = [t for t in self.body.tensors if t.result] if self.body else []
-        return results[0].shape[0].size if results else self.rows
-
-    @property
     def stagings(self) -> tuple[Staging, ...]:
         return (*((self.staging,) if self.staging else ()), *self.also)
 

@@ -77,7 +77,8 @@ class Frame:
         if source not in self._local:
             maker = self.contents.maker(source)
             own = maker.destination.layout == "own"
-            g = Geometry.of(maker.made_rows, False, self.op.pad, self.dims, self.world, self.inner, maker.layout)
+            rows = maker.body.made_rows if maker.body else maker.rows
+            g = Geometry.of(rows, False, self.op.pad, self.dims, self.world, self.inner, maker.layout)
             over, ranks = self.op.over, range(self.world)
             cols = [local_size(maker.cols, self.dims, self.world, rank, over) for rank in ranks]
             self._local[source] = *self.contents.of(maker), g if own else None, cols

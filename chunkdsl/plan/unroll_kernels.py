@@ -150,7 +150,7 @@ def _local_reads(f: Frame, rank: int) -> Iterator[Access]:
         if not (t.gathered or t.result) and f.kinds.get(t.source) == "local":
             maker = f.contents.maker(t.source)
             own = maker.destination.layout == "own"
-            g = f.geometry_of(maker.made_rows)
+            g = f.geometry_of(maker.body.made_rows if maker.body else maker.rows)
             yield from f.reads_local(t.source, rank, 0, g.height(rank) if own else g.rows)
 
 
