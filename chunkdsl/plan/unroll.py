@@ -143,7 +143,8 @@ def _result(
 ) -> Iterator[tuple[Region, int]]:
     """The whole of a result on one rank, in regions with the rows of the tensor that they begin with."""
     declared = next((r.shape[0].layout for r in op.results if r.name == n.destination.buffer and r.shape), n.layout)
-    g = Geometry.of(n.body.made_rows if n.body else n.rows, False, op.pad, dims, world, inner_of(op.over, dims), declared)
+    made = n.body.made_rows if n.body else n.rows
+    g = Geometry.of(made, False, op.pad, dims, world, inner_of(op.over, dims), declared)
     cols = local_size(n.cols, dims, world, rank, op.over)
     runs = g.runs(rank, 0, g.height(rank)) if n.destination.layout == "own" else ((0, 0, g.rows),)
     for at, origin, rows in runs:
