@@ -26,6 +26,7 @@ from chunkdsl.check.prove import Refutation, prove
 from chunkdsl.ir.meshes import World, bindings, outside, ranks_of, route_world, scope, subgroup
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRange, Share, dims_in
+from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import local_size
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.plan.trace_breaches import Breach
@@ -175,7 +176,7 @@ def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
     for n in op.launches:
         sources = [o.source for o in ([n.a] if n.a else []) + [p.b for p in n.products]]
         sources += [n.fold.operand.source] if n.fold else []
-        sources += [s.source for s in n.stagings if not s.deal]
+        sources += [s.source for s in stagings(n) if not s.deal]
         rows = [(p.name, p.shape[-1], p.dtype) for p in map(parameters.get, sources) if p is not None]
         # An operand that the op makes has the depth in its rows.
         if n.products and not n.over and n.a.source not in parameters:

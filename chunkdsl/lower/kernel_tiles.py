@@ -95,7 +95,8 @@ class KernelTiles(Dealing):
             stagings[0] if stagings else None,
             self._body(kernel, value, extents, sources, destination, found, texts),
         )  # fmt: skip
-        self.launches[-1] = replace(self.launches[-1], rows=rows, also=tuple(stagings[1:]))
+        n = self.launches[-1]
+        self.launches[-1] = replace(n, rows=rows, body=replace(n.body, also=tuple(stagings[1:])))
 
     def _travel_together(self, arriving) -> None:
         """Several gathered arguments: a chunk is the same rows of all of them, and each has a lane of its own."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from chunkdsl.ir.types import SymSize
 from chunkdsl.plan.extents import Extent
 from chunkdsl.record import record
+
+if TYPE_CHECKING:
+    from chunkdsl.plan.schedule import Launch, Staging
 
 READS = ("block", "wrap", "turns", "whole")  # rows that a program reads, fewest first
 
@@ -44,6 +49,7 @@ class KernelBody:
     cdiv(columns of the result, `columns`), or, with 0, the grid's number. Row blocks are counted over the whole row
     dim, so they may straddle shards. `order`: (axes, group, across, turned) of `kernels.order`. `untouched` and
     `by_ticket` are definitions (names, text); `sizes` the kernel's own sizes; `grid` is over these and constants.
+    `also`: stagings of gathered arguments beside the launch's.
     `step`: a persistent kernel's parameter. `turns`: (lead, each) of `kernels.turns` where a loop waits for its rows;
     `tickets`: the name of the rewritten kernel. `flops`, `loads`: operations of products and bytes loaded, of the
     busiest program at the largest sizes.
@@ -71,6 +77,7 @@ class KernelBody:
     imports: tuple[str, ...]
     tickets: str
     turns: tuple[int, int] | None = None
+    also: tuple[Staging, ...] = ()
     flops: int = 0
     loads: int = 0
 
@@ -89,3 +96,9 @@ class KernelBody:
     def arriving(self) -> tuple[str, ...]:
         """Flags of the chunks of all gathered arguments, which have the same rows."""
         return tuple(dict.fromkeys(t.arrived for t in self.tensors if t.gathered))
+
+
+def stagings(launch: Launch) -> tuple[Staging, ...]:
+    """What a launch copies into buffers that ranks read or send from, before it begins."""
+    first = (launch.staging,) if launch.staging else ()
+    return (*first, *launch.body.also) if launch.body else first

@@ -259,18 +259,12 @@ class Launch:
     out_chunk: ChunkSize | None  # chunks that the destination signals
     moves: tuple[Moves, ...]
     staging: Staging | None = None
-    also: tuple[Staging, ...] = ()  # of further gathered arguments of a user's kernel
     visits: Routing | None = None
     over: OverRows | None = None
     fold: Fold | None = None
     from_every: bool = False
     body: KernelBody | None = None
     layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
-
-    @property
-    def stagings(self) -> tuple[Staging, ...]:
-        return (*((self.staging,) if self.staging else ()), *self.also)
-
 
 @record
 class Store:

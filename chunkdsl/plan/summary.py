@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.ir.policy import ChunkCount
+from chunkdsl.plan.body import stagings
 from chunkdsl.plan.exchange_shape import shape_of
 from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
@@ -231,7 +232,7 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
     yield Started("open_call", "open", op.line, "takes the next epoch")
     for n in op.launches:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world, inner_of(op.over, dims), n.layout)
-        for s in n.stagings:
+        for s in stagings(n):
             barrier = ", then an entry barrier" if s.wait_all else ""
             name, part = ("deal_block", "block") if s.deal else ("stage_shard", "shard")
             sent = f", all of it to {s.sent}" if s.sent else ""

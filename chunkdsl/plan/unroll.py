@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from chunkdsl.ir.meshes import inner_of
 from chunkdsl.ir.types import evaluate
+from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.plan import Access, Act, Buffer, Plan, Region
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
@@ -70,7 +71,7 @@ def unroll(
 
 def _add_launch(f: Frame) -> None:
     n, world, book = f.launch, f.world, f.book
-    for s in n.stagings:
+    for s in stagings(n):
         for rank in range(world):
             add_staging(f, rank, s)
     tiles = _open_lanes(f)

@@ -5,6 +5,7 @@ A content is (name, mask of addends). Names are compared, never looked into.
 
 from __future__ import annotations
 
+from chunkdsl.plan.body import stagings
 from chunkdsl.plan.schedule import Launch, OpSchedule
 
 Content = tuple[str, int]
@@ -30,7 +31,7 @@ class Contents:
 
     def gathered(self, buffer: str) -> Content:
         """What lies in a symmetric buffer that tiles read: staged shards, or what a launch sent to every rank."""
-        staged = next((s.source for n in self._op.launches for s in n.stagings if s.buffer == buffer), None)
+        staged = next((s.source for n in self._op.launches for s in stagings(n) if s.buffer == buffer), None)
         return (staged, 1) if staged is not None else self.of(self.maker(buffer))
 
     def sum_of(self, n: Launch) -> str:

@@ -10,7 +10,7 @@ import chunkdsl
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.meshes import World, route_world
 from chunkdsl.ir.types import DimRef
-from chunkdsl.plan.body import KernelBody
+from chunkdsl.plan.body import KernelBody, stagings
 from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Parameter, Result, Schedule
@@ -228,7 +228,7 @@ def gathered(op: OpSchedule) -> list[tuple[str, str, str, tuple[str, ...]]]:
     names = {p.name for p in op.parameters}
     found = []
     for n in op.launches:
-        for s in n.stagings:
+        for s in stagings(n):
             if not s.deal and s.source in names:
                 rows, before = cut_before(s.rows)
                 found.append((s.source, s.buffer, rows.name if isinstance(rows, DimRef) else "", before))
@@ -251,7 +251,7 @@ def matrices(op: OpSchedule) -> list[str]:
     """Parameters whose rows must be multiples of 16 bytes: operands of products, and what is staged."""
     sources = {o.source for n in op.launches if n.a for o in (n.a, *(p.b for p in n.products))}
     sources |= {n.fold.operand.source for n in op.launches if n.fold}
-    sources |= {s.source for n in op.launches for s in n.stagings if not s.deal}
+    sources |= {s.source for n in op.launches for s in stagings(n) if not s.deal}
     return sorted(sources & {p.name for p in op.parameters})
 
 

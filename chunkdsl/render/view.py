@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
+from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
@@ -85,7 +86,7 @@ class LaunchView:
         self.body = launch.body and BodyView(
             launch, self._source, frozenset(self.pitched), dim_text, sites.get(launch.chunk_flags, 0)
         )
-        self.arguments = tuple(self._arguments())
+        self.stagings, self.arguments = stagings(launch), tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
         self.integers = ", ".join(f'"{n}"' for n in [*(a.name for a in self.arguments if a.integer), "active"])
 
@@ -127,7 +128,7 @@ class LaunchView:
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """Flags that a tile waits for, chunk by chunk; those of the launch first."""
+        """Flags that a tile waits for; those of the launch first."""
         return tuple(dict.fromkeys((self.launch.chunk_flags, *(self.launch.body.arriving if self.body else ()))))
 
     @property

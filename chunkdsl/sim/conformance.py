@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from chunkdsl.plan.body import stagings
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import OpSchedule
 from chunkdsl.sim.conformance_exchange import compare_exchange
@@ -111,7 +112,7 @@ def rows_of(r: Region, caps: dict[str, int]) -> tuple[int, int, int, int]:
 
 def fused_trails(log: Log, op: OpSchedule, count: int = 0) -> list[Trail]:
     """Trails of the fused launches: the first ones of each call, as many as the schedule has, or `count`."""
-    count = count or 1 + sum(1 + len(n.stagings) for n in op.launches) + op.closing
+    count = count or 1 + sum(1 + len(stagings(n)) for n in op.launches) + op.closing
     numbers: dict[tuple[int, int], set[int]] = {}
     for t in log.trails:
         if t.origin.call and t.origin.launch >= 0:
