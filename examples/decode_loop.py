@@ -12,29 +12,19 @@ Exit codes: 0 all kinds agree, 1 they do not, 2 it could not run.
 """
 
 import argparse
-import gc
-import importlib.util
-import os
 import statistics
-import subprocess
 import sys
 import time
 import warnings
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from ranks import CannotRun, add_module_arguments, built_module, load, on_ranks
 
-ROOT = Path(__file__).resolve().parent.parent
-NEEDED_ON_CUDA = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0"}
 EPS = 1e-5
-
-
-class CannotRun(Exception):
-    """Why this program cannot run here."""
 
 
 @dataclass(frozen=True)
@@ -189,72 +179,17 @@ def compare(module, shape, tokens, rank, world, device, rounds):
 
 
 def main():
-    args = arguments()
-    try:
-        cuda = torch.cuda.is_available()
-        rank = join(cuda, os.environ)
-        try:
-            return run(args, rank, torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu"))
-        finally:
-            gc.collect()  # an instance is a cycle that holds the group; gloo aborts if it outlives the interpreter
-            dist.destroy_process_group()
-    except CannotRun as why:
-        print(f"decode_loop: {why}", file=sys.stderr)
-        return 2
-
-
-def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    spec = ROOT / "specs" / "decode_all_reduce.chunk"
-    parser.add_argument("--spec", default=spec, type=Path, help="default: specs/decode_all_reduce.chunk")
-    parser.add_argument("--build", default=ROOT / "build", type=Path, metavar="FOLDER", help="default: build")
-    parser.add_argument("--module", type=Path, help="a module that is built already")
+    add_module_arguments(parser, "specs/decode_all_reduce.chunk")
     parser.add_argument("--tokens", default=1, type=int, help="tokens of a step; default: 1")
     parser.add_argument("--layers", type=int, help="default: 32 on GPUs, 2 without")
     parser.add_argument("--width", default=14336, type=int, help="of the MLP; default: 14336")
     parser.add_argument("--rounds", default=50, type=int, help="replays of the graph that are timed; default: 50")
-    return parser.parse_args()
-
-
-def join(cuda, environ):
-    """Join the process group that torchrun describes. The rank."""
-    if "RANK" not in environ:
-        raise CannotRun("start it with torchrun --nproc-per-node 2 examples/decode_loop.py")
-    if not cuda:
-        dist.init_process_group("gloo")
-        return dist.get_rank()
-    missing = [f"{name}={value}" for name, value in NEEDED_ON_CUDA.items() if environ.get(name) != value]
-    if missing:
-        raise CannotRun(f"on GPUs set {' '.join(missing)} first: NVLink multicast stays off")
-    local = int(environ["LOCAL_RANK"])
-    if local >= torch.cuda.device_count():
-        raise CannotRun(f"local rank {local} has no GPU of its own; there are {torch.cuda.device_count()}")
-    torch.cuda.set_device(local)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", local))
-    return dist.get_rank()
-
-
-def built(args, rank):
-    """The path of the module; rank 0 builds it first."""
-    if args.module:
-        return args.module
-    if rank == 0:
-        command = [sys.executable, "-m", "chunkdsl", "build", str(args.spec), "-o", str(args.build)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"decode_loop: {' '.join(command)}\n{done.stdout}{done.stderr}", file=sys.stderr)
-    dist.barrier()
-    path = args.build / f"{args.spec.stem}.py"
-    if not path.exists():
-        raise CannotRun(f"no module {path}: build it where chunkdsl is installed, or name one with --module")
-    return path
+    return on_ranks(run, parser.parse_args())
 
 
 def run(args, rank, device):
-    spec = importlib.util.spec_from_file_location("decode_all_reduce", built(args, rank))
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    module = made.DecodeAllReduce()
+    module = load(built_module(args, rank)).DecodeAllReduce(device=device)
     hidden = module.ar.RESULTS["y"][1][1][0]
     layers = args.layers or (32 if device.type == "cuda" else 2)
     heads = 32 if hidden % 4096 == 0 else 8

@@ -10,71 +10,21 @@ Exit codes: 0 the result agrees with torch, 1 it does not, 2 it could not run.
 """
 
 import argparse
-import gc
-import importlib.util
-import os
-import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from ranks import CannotRun, add_module_arguments, built_module, load, on_ranks, shard
 
-ROOT = Path(__file__).resolve().parent.parent
-NEEDED_ON_CUDA = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0"}
 TOLERANCE = 0.02  # of the largest value; bf16 keeps 8 bits, and the reference rounds h as the spec does
 
 
-class CannotRun(Exception):
-    """Why this program cannot run here."""
-
-
 def main():
-    args = arguments()
-    try:
-        cuda = torch.cuda.is_available()
-        rank = join(cuda, os.environ)
-        try:
-            return run(args, rank, torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu"))
-        finally:
-            gc.collect()  # an instance is a cycle that holds the group; gloo aborts if it outlives the interpreter
-            dist.destroy_process_group()
-    except CannotRun as why:
-        print(f"tp_mlp_inference: {why}", file=sys.stderr)
-        return 2
-
-
-def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    spec = ROOT / "specs" / "tp_mlp.chunk"
-    parser.add_argument("--spec", default=spec, type=Path, help="default: specs/tp_mlp.chunk")
-    parser.add_argument("--build", default=ROOT / "build", type=Path, metavar="FOLDER", help="default: build")
-    parser.add_argument("--module", type=Path, help="a module that is built already")
+    add_module_arguments(parser, "specs/tp_mlp.chunk")
     parser.add_argument("--tokens", default=63, type=int, help="global number of tokens; default: 63, a ragged shard")
-    return parser.parse_args()
-
-
-def join(cuda, environ):
-    """Join the process group that torchrun describes. The rank."""
-    if "RANK" not in environ:
-        raise CannotRun("start it with torchrun --nproc-per-node 2 examples/tp_mlp_inference.py")
-    if not cuda:
-        dist.init_process_group("gloo")
-        return dist.get_rank()
-    missing = missing_on_cuda(environ)
-    if missing:
-        raise CannotRun(f"on GPUs set {' '.join(missing)} first: NVLink multicast stays off")
-    local = int(environ["LOCAL_RANK"])
-    if local >= torch.cuda.device_count():
-        raise CannotRun(f"local rank {local} has no GPU of its own; there are {torch.cuda.device_count()}")
-    torch.cuda.set_device(local)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", local))
-    return dist.get_rank()
-
-
-def missing_on_cuda(environ):
-    return [f"{name}={value}" for name, value in NEEDED_ON_CUDA.items() if environ.get(name) != value]
+    return on_ranks(run, parser.parse_args())
 
 
 def run(args, rank, device):
@@ -124,52 +74,6 @@ def run(args, rank, device):
         print(f"error    {error.item():.2e} of the largest value (allowed: {TOLERANCE:.0e})")
         print("result   agrees with torch" if good.item() else "result   DOES NOT AGREE with torch")
     return 0 if good.item() else 1
-
-
-def shard(tensor, shape, world, rank):
-    """This rank's part: contiguous, ceil-divided; the last ranks may have less or nothing."""
-    for dim, (_, sharded) in enumerate(shape):
-        if sharded:
-            size = tensor.shape[dim]
-            each = -(-size // world)
-            first = min(size, rank * each)
-            tensor = tensor.narrow(dim, first, min(size, first + each) - first)
-    return tensor.contiguous()
-
-
-def built_module(args, rank):
-    """Path of the module. Rank 0 builds it where that is possible, the others wait."""
-    if args.module is not None:
-        path, built = args.module, True
-    else:
-        path = args.build / f"{args.spec.stem}.py"
-        built = rank == 0 and (build(args.spec, args.build) or path.exists())
-    answer = [built]
-    dist.broadcast_object_list(answer, src=0)
-    if not answer[0]:
-        raise CannotRun(f"chunkdsl could not build {args.spec}, and there is no {path}")
-    if not path.exists():
-        raise CannotRun(f"there is no {path}")
-    return path
-
-
-def build(spec, folder):
-    """Whether chunkdsl is installed and has built the module."""
-    try:
-        import chunkdsl  # noqa: F401
-    except ImportError:
-        return False
-    command = [sys.executable, "-m", "chunkdsl", "build", os.path.relpath(spec), "-o", str(folder)]
-    return subprocess.run(command, stdout=sys.stderr).returncode == 0
-
-
-def load(path):
-    """Import a module from its file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

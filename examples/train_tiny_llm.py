@@ -8,13 +8,14 @@ GPUs the ops run fused, without them the module runs its fallback on gloo. Embed
 gradients are each rank's tokens' share, added up by an all-reduce, as Partial gradients want.
 
 --save FOLDER writes a checkpoint at the end, --resume FOLDER starts from one: on any number of ranks that divides 4
-heads. --csv FILE and --plot FILE keep the losses. Exit codes: 0 the losses agree, 1 they do not, 2 it could not run.
+heads. --csv FILE, --tensorboard FOLDER and --plot FILE keep the losses.
+
+Exit codes: 0 the losses agree, 1 they do not, 2 it could not run.
 """
 
 import argparse
 import csv
-import gc
-import os
+import importlib.util
 import pydoc_data.topics
 import sys
 import warnings
@@ -24,41 +25,24 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 import torch.nn.functional as F
+from ranks import CannotRun, add_module_arguments, built_module, load, on_ranks, shard
 from torch import nn
-from tp_mlp_inference import CannotRun, built_module, join, load, shard
 
-ROOT = Path(__file__).resolve().parent.parent
 WIDTH, HEADS, LENGTH, BATCH, LAYERS, SYMBOLS = 64, 4, 64, 4, 2, 128
 TOLERANCE = 1e-3  # of the loss; in f32 only the order of additions differs
 
 
 def main():
-    args = arguments()
-    warnings.filterwarnings("ignore", "(?s).*runs its fallback", RuntimeWarning)  # it is printed below
-    try:
-        cuda = torch.cuda.is_available()
-        rank = join(cuda, os.environ)
-        try:
-            return train(args, rank, torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu"))
-        finally:
-            gc.collect()
-            dist.destroy_process_group()
-    except CannotRun as why:
-        print(f"train_tiny_llm: {why}", file=sys.stderr)
-        return 2
-
-
-def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_module_arguments(parser, "examples/tiny_llm.chunk")
     parser.add_argument("--steps", default=50, type=int)
-    parser.add_argument("--spec", default=ROOT / "examples" / "tiny_llm.chunk", type=Path)
-    parser.add_argument("--build", default=ROOT / "build", type=Path, metavar="FOLDER", help="default: build")
-    parser.add_argument("--module", type=Path, help="a module that is built already")
     parser.add_argument("--save", type=Path, metavar="FOLDER")
     parser.add_argument("--resume", type=Path, metavar="FOLDER")
     parser.add_argument("--csv", type=Path, metavar="FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="needs matplotlib")
-    return parser.parse_args()
+    parser.add_argument("--tensorboard", type=Path, metavar="FOLDER", help="needs the package tensorboard")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="the two curves as an SVG image")
+    warnings.filterwarnings("ignore", "(?s).*runs its fallback", RuntimeWarning)  # it is printed at the end
+    return on_ranks(train, parser.parse_args())
 
 
 # ---- the model, once: `ops` are those of the module, or plain torch on whole tensors
@@ -150,6 +134,8 @@ def batch(text, step, device):
 
 def train(args, rank, device):
     world, total = dist.get_world_size(), BATCH * LENGTH
+    if args.tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
+        raise CannotRun("--tensorboard needs the package tensorboard (pip install tensorboard)")
     if HEADS % world:
         raise CannotRun(f"{HEADS} heads are not divided by {world} ranks")
     path = built_module(args, rank)
@@ -219,13 +205,38 @@ def keep(args, rows):
     if args.csv is not None:
         with open(args.csv, "w", newline="") as file:
             csv.writer(file).writerows([("step", "loss", "dense"), *rows])
-    if args.plot is not None:
-        from matplotlib import pyplot
+    if args.tensorboard is not None:
+        from torch.utils.tensorboard import SummaryWriter
 
-        for i, name in ((1, "generated module"), (2, "dense")):
-            pyplot.plot([r[0] for r in rows], [r[i] for r in rows], label=name, linestyle="-" if i == 1 else ":")
-        pyplot.xlabel("step"), pyplot.ylabel("loss"), pyplot.legend()
-        pyplot.savefig(args.plot)
+        with SummaryWriter(args.tensorboard) as writer:
+            for step, ours, dense in rows:
+                writer.add_scalar("loss/generated module", ours, step)
+                writer.add_scalar("loss/dense", dense, step)
+    if args.plot is not None:
+        args.plot.write_text(curves(rows), encoding="utf-8")
+
+
+def curves(rows, width=640, height=360, edge=40):
+    """The two losses over the steps as an SVG image: the module's a line, the dense model's dots on it."""
+    steps, values = [r[0] for r in rows], [v for r in rows for v in r[1:]]
+    low, span = min(values), (max(values) - min(values)) or 1.0
+
+    def at(step, loss):
+        x = edge + (step - steps[0]) / max(1, steps[-1] - steps[0]) * (width - 2 * edge)
+        return f"{x:.1f}", f"{height - edge - (loss - low) / span * (height - 2 * edge):.1f}"
+
+    line = " ".join(",".join(at(step, ours)) for step, ours, _ in rows)
+    dots = "".join('<circle cx="{}" cy="{}" r="2.5"/>'.format(*at(step, dense)) for step, _, dense in rows)
+    text = [(edge, 24, "loss: line generated module, dots dense"), (edge, height - 12, f"step {steps[0]}")]
+    text += [(width - 2 * edge, height - 12, f"step {steps[-1]}"), (2, edge, f"{low + span:.2f}")]
+    text += [(2, height - edge, f"{low:.2f}")]
+    said = "".join(f'<text x="{x}" y="{y}">{what}</text>' for x, y, what in text)
+    head = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12"'
+    return (
+        f"<svg {head}>"
+        f'<polyline points="{line}" fill="none" stroke="steelblue" stroke-width="2"/><g fill="darkorange">{dots}</g>'
+        f"<g>{said}</g></svg>\n"
+    )
 
 
 if __name__ == "__main__":

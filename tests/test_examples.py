@@ -33,12 +33,19 @@ def small(tmp_path_factory):
     return done, folder
 
 
-@pytest.fixture(scope="module")
-def program():
+@pytest.fixture
+def program(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROGRAM.parent))
     spec = importlib.util.spec_from_file_location("tp_mlp_inference", PROGRAM)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def shared(program):
+    """examples/ranks.py, as the program imports it."""
+    return sys.modules["ranks"]
 
 
 def test_it_builds_runs_the_fallback_and_says_so(small):
@@ -71,11 +78,11 @@ def test_it_wants_torchrun(program, capsys, monkeypatch):
     assert "torchrun" in capsys.readouterr().err
 
 
-def test_it_refuses_to_start_on_gpus_with_multicast(program):
-    with pytest.raises(program.CannotRun, match="TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0"):
-        program.join(True, {"RANK": "0"})
-    assert program.missing_on_cuda({"NCCL_NVLS_ENABLE": "0"}) == ["TORCH_SYMM_MEM_DISABLE_MULTICAST=1"]
-    assert program.missing_on_cuda(dict(program.NEEDED_ON_CUDA)) == []
+def test_it_refuses_to_start_on_gpus_with_multicast(shared):
+    with pytest.raises(shared.CannotRun, match="TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0"):
+        shared.join(True, {"RANK": "0"})
+    assert shared.missing_on_cuda({"NCCL_NVLS_ENABLE": "0"}) == ["TORCH_SYMM_MEM_DISABLE_MULTICAST=1"]
+    assert shared.missing_on_cuda(dict(shared.NEEDED_ON_CUDA)) == []
 
 
 def test_shards_cover_a_tensor_once(program):

@@ -1,10 +1,13 @@
 """examples/train_tiny_llm.py on CPU processes: losses of the dense model, and a checkpoint of 4 ranks read by 2."""
 
 import csv
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
@@ -40,12 +43,29 @@ def losses(path):
 
 def test_a_checkpoint_of_four_ranks_resumes_on_two_and_the_losses_stay_those_of_the_dense_model(module, tmp_path):
     common = ("--module", module)
-    saved = train(4, *common, "--steps", 2, "--save", tmp_path / "kept", "--csv", tmp_path / "a.csv")
+    files = ("--csv", tmp_path / "a.csv", "--plot", tmp_path / "a.svg")
+    saved = train(4, *common, "--steps", 2, "--save", tmp_path / "kept", *files)
     assert saved.returncode == 0, saved.stderr
-    assert "4 on cpu" in saved.stdout and "losses   agree" in saved.stdout
+    assert "4 on cpu" in saved.stdout and "losses   agree" in saved.stdout and "] 2/2  loss" in saved.stdout
+    image = ElementTree.fromstring((tmp_path / "a.svg").read_text(encoding="utf-8"))
+    assert [len(image.findall(f".//{{*}}{kind}")) for kind in ("polyline", "circle")] == [1, 2]
     resumed = train(2, *common, "--steps", 1, "--resume", tmp_path / "kept", "--csv", tmp_path / "b.csv")
     assert resumed.returncode == 0, resumed.stderr
     first, second = losses(tmp_path / "a.csv"), losses(tmp_path / "b.csv")
     assert [step for step, _, _ in first + second] == [0, 1, 2]
     assert all(abs(ours - dense) < 1e-4 * dense for _, ours, dense in first + second)
     assert first[0][1] > 4.8 and second[0][1] < 4.8  # about log 128 before training, less when it goes on
+
+
+def test_losses_are_kept_for_tensorboard_where_it_is_installed(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+    spec = importlib.util.spec_from_file_location("train_tiny_llm", PROGRAM)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    program.keep(SimpleNamespace(csv=None, plot=None, tensorboard=tmp_path), [(7, 2.5, 2.25), (8, 2.0, 1.75)])
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in found.Scalars("loss/generated module")] == [(7, 2.5), (8, 2.0)]
+    assert [(e.step, e.value) for e in found.Scalars("loss/dense")] == [(7, 2.25), (8, 1.75)]
