@@ -192,6 +192,10 @@ class Derivatives:
     def gathered(self, v: Value, d: Value) -> None:
         if not all(isinstance(d.type.placements[axis], Partial) for axis in axes_of(v)):
             self.refuse("a gathered value that is Replicate in its own right", v.span, "return the shard instead")
+        if v.args[0] in self.wide:
+            d = widened(d)
+        if over_rows(d):
+            self.bind(d, "d")
         layout = v.args[0].type.layout_of(int(v.attrs["dim"]))
         type = placed(d.type, axes_of(v), Shard(int(v.attrs["dim"]), layout))
         made = self.collective("reduce_scatter", v, d, type, dict(v.attrs))
@@ -315,8 +319,16 @@ def placed(type: TensorType, axes: Iterable[int], placement: Placement) -> Tenso
                                                     for i, p in enumerate(type.placements)))  # fmt: skip
 
 
+def over_rows(value: Value) -> bool:
+    """Is it a product over rows, or one that is cast? It has a launch of its own."""
+    product = value.args[0] if value.kind == "cast" else value
+    return product.kind == "matmul" and product.args[0].kind == "transpose"
+
+
 def widened(value: Value) -> Value:
     """The same in f32, which is what products and sums are accumulated in: nothing is rounded."""
+    if value.type.dtype == DType.F32:
+        return value
     type = TensorType(DType.F32, value.type.shape, value.type.placements)
     if value.kind == "sum_rows":
         return Value(value.kind, value.args, type, value.span)

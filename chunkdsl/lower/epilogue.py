@@ -21,6 +21,7 @@ class Epilogue(Facts):
     def __init__(self, op: Op, program: Program, report: Report, kernels: set[str], settled: Mapping) -> None:
         super().__init__(op, program, report, kernels, settled)
         self.gathers: dict[Value, tuple] = {}
+        self.wholes: dict[str, str] = {}  # gathered buffer -> the same as one matrix
 
     def _walk(self, settled, scatter) -> Walk:
         if settled:

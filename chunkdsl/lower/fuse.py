@@ -292,11 +292,13 @@ class OpBuilder(KernelTiles):
             pick, base = int(base.attrs["index"]), base.args[0]
             if base.type.rank != 3:
                 self._refuse("picking from a tensor that is not three-dimensional", "pass the matrix itself", span)
-        if self._arrives(base) or base not in self.places:
-            what = "gathered" if self._arrives(base) else "computed in place"
-            instead = "gather the left operand, or bind the right one to a name first"
-            self._refuse(f"a right operand that is {what}", instead, span)
-        source, _ = self.places[base]
+        if base.kind == "all_gather":
+            source = self._gathered_whole(base, f"{self.op.name}_{self.target}_right")
+        elif self._arrives(base) or base not in self.places:
+            what = "an all_to_all" if self._arrives(base) else "computed in place"
+            self._refuse(f"a right operand that is {what}", "bind it to a name first", span)
+        else:
+            source, _ = self.places[base]
         self._aligned(base, span)
         if value.type.rank != 2:
             self._refuse("a product with a tensor that is not a matrix", "pick a matrix from it", span)

@@ -64,6 +64,17 @@ class OverRowsLaunches(Transports):
         own = over.kept == "own"
         return Extent(over.rows, own, self._row_layout(rows_of) if own else CONTIGUOUS)
 
+    def _gathered_whole(self, value: Value, name: str) -> str:
+        """The buffer that a gathered value is copied to, its shards behind each other, by tiles that wait for it. Once
+        for each value: of a weight that is gathered ahead every product reads the same copy."""
+        self._gather(value, f"{name}_{self.names.get(value.args[0], 'x')}")
+        source = self.gathers[value][0].source
+        if source not in self.wholes:
+            copy = self._fresh(f"{name}_whole")
+            self._tiles(value, copy, self._local(value, copy, False))
+            self.wholes[source] = copy
+        return self.wholes[source]
+
     def _kept(self, value: Value, name: str) -> Operand:
         """An operand that lies on this rank when the launch begins."""
         if value.kind == "all_gather":
@@ -71,8 +82,7 @@ class OverRowsLaunches(Transports):
             operand = self.gathers[value][0]
             apart = self._row_layout(value.args[0]) != CONTIGUOUS  # a tile needs the global order of both operands
             if apart or not any(n.chunk_flags == operand.arrived and n.space == "all" for n in self.launches):
-                copy = self._fresh(f"{name}_whole")
-                self._tiles(value, copy, self._local(value, copy, False))
+                copy = self._gathered_whole(value, name)
                 return Operand(copy, "a", self._dtype(value), copy, "plain")
             return replace(operand, arrived=None)
         source, layout = self._place(value, name)

@@ -79,8 +79,10 @@ def numbers(shape, dtype, generator, integers: bool) -> torch.Tensor:
     return (torch.randn(shape, generator=generator) * 0.5).to(dtype)
 
 
-def cut(tensor: torch.Tensor, placement: Shard, world: int, rank: int) -> torch.Tensor:
-    """This rank's shard, element by element as the layout says; it may be short or empty."""
+def cut(tensor: torch.Tensor, placement: Shard | int, world: int, rank: int) -> torch.Tensor:
+    """This rank's shard, element by element as the layout says; it may be short or empty. An int is the dimension of
+    contiguous shards."""
+    placement = Shard(placement) if isinstance(placement, int) else placement
     n, layout = tensor.shape[placement.dim], placement.layout
     mine = [layout.element(n, world, rank, i) for i in range(layout.held(n, world, rank))]
     return tensor.index_select(placement.dim, torch.tensor(mine, dtype=torch.int64)).contiguous()

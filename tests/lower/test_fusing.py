@@ -130,7 +130,6 @@ PRODUCTS = "more than two products in a statement, or products with different le
     ("op f(p, q) -> y { y = reduce_scatter(p, M) + reduce_scatter(q, M) }", "two reductions in one statement"),
     ("op f(p, x) -> y { y = all_reduce(p) + all_gather(x) }",
      "a reduction beside a product or a gather in one statement"),
-    ("op f(r, w) -> y { y = r @ all_gather(w).T }", "a right operand that is gathered"),
     ("op f(r, w) -> y { y = r @ relu(w).T }", "a right operand that is computed in place"),
     ("op f(x, w, v) -> y { g = all_gather(x)\n"
      " y = swiglu((g @ w.T with { tile = 64x64x32 }), (g @ v.T with { tile = 64x64x64 })) }",

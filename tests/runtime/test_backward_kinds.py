@@ -1,4 +1,5 @@
-"""Gradients of ops beyond one gather and one reduction: packed weights, all_to_all, meshes of two axes."""
+"""Gradients of ops beyond one gather and one reduction: packed weights, all_to_all, weights gathered ahead (ZeRO-3),
+meshes of two axes."""
 
 from pathlib import Path
 
@@ -23,6 +24,8 @@ tensor n : bf16[M, F @ tp]
 tensor t : bf16[2, F @ tp, H]
 tensor e : bf16[H, F @ tp]
 tensor o : bf16[H, F]
+tensor q : bf16[F @ tp, H]
+tensor c : bf16[F]
 policy small { tile = 16x16x16, chunk = 8 along M, via = ldst, place = own_sms(2) }
 op packed(x, t, e) -> y {
     g = all_gather(x)
@@ -34,6 +37,8 @@ op onto_rows(n, o) -> y { y = all_to_all(n, F -> M) @ o.T with { tile = 16x16x16
 gradient onto_rows -> dn, do
 op onto_columns(x, o) -> y { y = gelu(all_to_all(x @ o, M -> F)) with { tile = 16x16x16, chunk = 8 along M } }
 gradient onto_columns -> dx, do
+op ahead(x, q, c) -> y { y = gelu(x @ all_gather(q).T + c) with { tile = 16x16x16, chunk = 8 along F } }
+gradient ahead -> dx, dq as f32, dc
 """
 TWO = """mesh dp[2] over rdma, tp[2] over nvlink
 dim M = 1..32
@@ -52,9 +57,13 @@ op mlp(x, w, b, v) -> y {
 gradient mlp -> dx, dw, db, dv saves x
 op both(x, q) -> y { y = relu(all_gather(x, over = (dp, tp)) @ q.T) with small }
 gradient both -> dx, dq saves x, q with { route = ring, via = ldst }
+tensor xz : bf16[M @ dp, H]
+tensor wz : bf16[H @ dp, F]
+op ahead(xz, wz) -> y { y = xz @ all_gather(wz, over = dp) with { tile = 16x16x16 } }
+gradient ahead -> dxz, dwz
 """
 SPECS = {"one": (ONE, 2), "two": (TWO, (2, 2))}
-OPS = [("one", "packed"), ("one", "onto_rows"), ("one", "onto_columns"), ("two", "mlp"), ("two", "both")]
+OPS = [("one", "packed"), ("one", "onto_rows"), ("one", "onto_columns"), ("one", "ahead"), ("two", "mlp"), ("two", "both")]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +107,7 @@ def test_shards_cut_as_if_there_were_one_axis_are_found(made, tmp_path):
     assert any(r.check.startswith("dq = float64") and not r.passed for r in rows)
 
 
-@pytest.mark.parametrize(("spec", "op"), OPS)
+@pytest.mark.parametrize(("spec", "op"), [*OPS, ("two", "ahead")])
 def test_fallback_gradients_are_those_of_whole_tensors_in_float64(made, spec, op):
     """Through autograd, on ragged shards: Partial gradients add up to the whole one."""
     _, _, module, _ = made[spec]
@@ -124,6 +133,16 @@ def test_fallback_gradients_are_those_of_whole_tensors_in_float64(made, spec, op
     backward, _ = op_of(made, spec, f"{op}_backward")
     for i, expected in enumerate(wanted):
         torch.testing.assert_close(join([r[i] for r in found], backward, i, world), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_weights_gathered_ahead_are_copied_once_for_all_products(made):
+    """And what comes back of them is a reduce_scatter, here of f32 addends."""
+    _, schedule, _, _ = made["one"]
+    forward, backward = (next(op for op in schedule.ops if op.name == n) for n in ("ahead", "ahead_backward"))
+    assert sum(m.kind == "gather" for n in forward.launches for m in n.moves) == 1
+    assert [b.name for b in backward.buffers if b.name.endswith("_whole")] == ["ahead_backward_again_right_whole"]
+    assert [r.dtype for r in backward.results] == ["bf16", "f32", "bf16"]
+    assert next(b.dtype for b in backward.buffers if b.name.endswith("dq_stage")) == "f32"
 
 
 @pytest.mark.parametrize(("spec", "op"), OPS)
