@@ -368,9 +368,10 @@ NOT_BUILT = {
         op("x, u", "all_reduce((all_to_all(x, M -> K) with { via = ldst }) @ u.T) with { algorithm = one_shot }"),
     ],
     "results and": [f"{HEAD}tensor z : bf16[K]\nop f(z) -> y {{ y = z * 2 }}\n"],
-    "a gathered or": [HEAD + "tensor q : bf16[N, K]\ntensor z : bf16[K @ tp, N]\n"
-                      "op f(q, z) -> y { y = q @ all_gather(z) }\n",
-                      op("x, v", "all_gather(x) @ (v * 2)")],
+    "a right operand": [
+        op("x, v", "all_gather(x) @ (v * 2)"),
+        HEAD + PARTS + "dim S = 512\ntensor z : bf16[N @ tp, S]\nop f(v, z) -> y { y = v @ all_to_all(z, N -> S) }\n",
+    ],
     "more than two": [op("x, v", "x @ v + x @ v + x @ v"), op("x, v", "x @ v + (x * 2) @ v")],
     "two reductions": [op("p", "all_reduce(p) + all_reduce(p * 2)")],
     "a reduction beside": [op("p, x", "all_reduce(p) + all_gather(x)")],

@@ -62,9 +62,9 @@ def _over_rows(f: Frame, rank: int) -> list[Access]:
             what, mask = f.contents.gathered(o.source)
             for owner in range(f.world):
                 at = owner * g.stride
-                region = Region(o.source, rank, f.slot, at, at + g.height(owner), 0, f.widths[o.source])
-                if not region.empty:
-                    found.append(Access(Act.NEED, region, None, what, mask, (g.first(owner), 0)))
+                for row, origin, rows in g.runs(owner, 0, g.height(owner)):
+                    region = Region(o.source, rank, f.slot, at + row, at + row + rows, 0, f.widths[o.source])
+                    found.append(Access(Act.NEED, region, None, what, mask, (origin, 0)))
         elif kind is not None:
             found += f.reads_local(o.source, rank, 0, g.height(rank) if n.over.kept == "own" else g.rows)
     return found

@@ -176,5 +176,5 @@ def plain_step(step: Instruction, launch: Launch, held) -> str:
         operand = next(o for o in launch.operands if o.name == step.args[0])
         return f"{step.target} = wide({held(operand.source)})"
     if step.op == "round":
-        return f"{step.target} = wide({step.args[0]}.to({TORCH[str(step.args[1])]}))"
+        return f"{step.target} = wide(narrow({step.args[0]}, {TORCH[str(step.args[1])]}))"
     return f"{step.target} = {PLAIN[step.op].format(*step.args)}"
