@@ -63,7 +63,7 @@ op ahead(xz, wz) -> y { y = xz @ all_gather(wz, over = dp) with { tile = 16x16x1
 gradient ahead -> dxz, dwz
 """
 SPECS = {"one": (ONE, 2), "two": (TWO, (2, 2))}
-OPS = [("one", "packed"), ("one", "onto_rows"), ("one", "onto_columns"), ("one", "ahead"), ("two", "mlp"), ("two", "both")]
+OPS = [("one", name) for name in ("packed", "onto_rows", "onto_columns", "ahead")] + [("two", "mlp"), ("two", "both")]
 
 
 @pytest.fixture(scope="module")
