@@ -323,11 +323,13 @@ def _transfers(op: OpSchedule, plan: Plan, rank: int, sizes: Mapping[str, int]):
     for task in plan.tasks:
         if task.rank != rank:
             continue
+        seen = set()  # what a task moves from one rank to another is one piece, also in several runs of rows
         for buffer, source, destination, size in moved(task, sizes):
             by = _carrier(task, moves, launches, op.exchange)
             found = made.setdefault((buffer, *by, source, destination), [0, 0])
-            found[0] += 1
+            found[0] += (buffer, source, destination) not in seen
             found[1] += size
+            seen.add((buffer, source, destination))
     for (what, via, lane, source, destination), (pieces, size) in made.items():
         yield Transfer(what, source, destination, pieces, size, via, "pull" if destination == rank else "push", lane)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from chunkdsl.ir.graph import Op
+from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.meshes import World, coordinates, ranks_of, sizes
 from chunkdsl.ir.types import (
     Partial,
@@ -52,7 +53,8 @@ def draw(op: Op, schedule: OpSchedule, dims: Mapping[str, int], world: World, se
                 addend = addend * n + i if isinstance(p, Partial) else addend
             tensor = drawn[addend].clone()
             for p, n, i in zip(placements, sizes(world), at, strict=True):
-                tensor = cut(tensor, p, n, i) if isinstance(p, Shard) else tensor
+                if isinstance(p, Shard):
+                    tensor = cut(tensor, p.dim, n, i, declared.shape[p.dim].layout)
             held.append(tensor)
     return Inputs(dict(dims), shards, whole)
 
@@ -79,20 +81,17 @@ def numbers(shape, dtype, generator, integers: bool) -> torch.Tensor:
     return (torch.randn(shape, generator=generator) * 0.5).to(dtype)
 
 
-def cut(tensor: torch.Tensor, placement: Shard | int, world: int, rank: int) -> torch.Tensor:
-    """This rank's shard, element by element as the layout says; it may be short or empty. An int is the dimension of
-    contiguous shards."""
-    placement = Shard(placement) if isinstance(placement, int) else placement
-    n, layout = tensor.shape[placement.dim], placement.layout
+def cut(tensor: torch.Tensor, dim: int, world: int, rank: int, layout: Layout = CONTIGUOUS) -> torch.Tensor:
+    """This rank's shard, element by element as the layout says; it may be short or empty."""
+    n = tensor.shape[dim]
     mine = [layout.element(n, world, rank, i) for i in range(layout.held(n, world, rank))]
-    return tensor.index_select(placement.dim, torch.tensor(mine, dtype=torch.int64)).contiguous()
+    return tensor.index_select(dim, torch.tensor(mine, dtype=torch.int64, device=tensor.device)).contiguous()
 
 
-def put_together(shards: list[torch.Tensor], placement: Shard) -> torch.Tensor:
+def put_together(shards: list[torch.Tensor], dim: int, layout: Layout) -> torch.Tensor:
     """The whole of the shards of all ranks; the inverse of `cut`. Shards of other sizes than those are laid end to end,
     so that their shape is reported like that of any wrong result."""
-    dim, layout, world = placement.dim, placement.layout, len(shards)
-    whole = torch.cat(shards, dim)
+    whole, world = torch.cat(shards, dim), len(shards)
     n = whole.shape[dim]
     held = [layout.held(n, world, rank) for rank in range(world)]
     if held != [s.shape[dim] for s in shards]:
@@ -101,15 +100,19 @@ def put_together(shards: list[torch.Tensor], placement: Shard) -> torch.Tensor:
     return whole.index_select(dim, torch.tensor(order, dtype=torch.int64).argsort())
 
 
-def join(results: list[torch.Tensor], op: Op, index: int, world: World) -> torch.Tensor:
+def join(
+    results: list[torch.Tensor], op: Op, index: int, world: World, schedule: OpSchedule | None = None
+) -> torch.Tensor:
     """The global result from every rank's: shards put together, addends summed, one of equal copies; the inner axis of
-    the mesh first."""
+    the mesh first. `schedule`: of a twin, whose blocks are smaller than those of `op`."""
     held = [r.double() for r in results]
+    twin = schedule.results[index].shape if schedule and index < len(schedule.results) else ()
     placements = placements_of((*op.results, *op.updates)[index][1].type, world)
     for p, n in reversed(list(zip(placements, sizes(world), strict=True))):
         groups = [held[i : i + n] for i in range(0, len(held), n)]
         if isinstance(p, Shard):
-            held = [put_together(g, p) for g in groups]
+            layout = twin[p.dim].layout if twin else p.layout
+            held = [put_together(g, p.dim, layout) for g in groups]
         else:
             held = [torch.stack(g).sum(0) if isinstance(p, Partial) else g[0] for g in groups]
     return held[0]

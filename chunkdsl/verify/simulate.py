@@ -150,7 +150,7 @@ def compare_results(
             if not gated(op, x.dims) or op.gate.fallback == "exact":
                 ranks = [r for r in range(ranks_of(world)) if not same_bits(fused[r], exact[r])]
                 different += [f"{named}, rank {r}: {differs(fused[r], exact[r])}" for r in ranks]
-            whole, reference = join(fused, typed, i, world), evaluate(typed, x.whole, kernels)[result]
+            whole, reference = join(fused, typed, i, world, op), evaluate(typed, x.whole, kernels)[result]
             gap = error(whole, reference)
             worst = max(worst, gap)
             if not gap <= limit:

@@ -104,7 +104,7 @@ def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
 def rebuild(value, sizes: Sizes, tile_rows: int = 0):
     """The same structure with the numbers replaced."""
     if isinstance(value, Extent):
-        return replace(value, size=sizes.of(value.size, value.sharded))
+        return replace(value, size=sizes.of(value.size, value.sharded), layout=rebuild(value.layout, sizes))
     if isinstance(value, Tiling):
         return twin_tiling(value)
     if isinstance(value, ChunkRows):

@@ -51,8 +51,9 @@ CHUNKS = {"gather along a plan": "tile = 16x16x16, chunk = 4 per shard, "}
 def test_a_transport_carries_shards_that_lie_apart(number):
     name = list(CASES)[number]
     text = placed(CASES[name][0], (ZIGZAG, CYCLIC)[number % 2], CASES[name][1], CHUNKS.get(name, SMALL))
-    # 37 rows: blocks of 10, 7 or 5, the last one short (zigzag), or a third block of 5 rows (cyclic); few rows.
-    assert failures(run(text, (2, 3, 4)[number % 3], (37, 2), number % 4, pointers=number % 3 == 0)) == []
+    # 37 rows: blocks of 10, 7 or 5, the last one short (zigzag), or a third block of 5 rows (cyclic).
+    world, sizes = (2, 3, 3, 4, 2, 3)[number], (37,) if number else (37, 0, 2)
+    assert failures(run(text, world, sizes, number % 4, pointers=number % 3 == 0)) == []
 
 
 def test_a_block_of_a_network_keeps_its_sequence_on_8_ranks():

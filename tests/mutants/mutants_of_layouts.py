@@ -50,16 +50,8 @@ FAULTS = (
         in_module(LATE, LATE.replace("2 * W - 2", "2 * W - 3")),
     ),
     Fault(
-        "shards without their late block", "zigzag_gather", "half of the rows are lost", HELPER, ANY,
-        in_module("(2 * W - 1 - owner) * half, half), 0)", "(2 * W - 1 - owner) * half, half), 0) * 0"),
-    ),
-    Fault(
         "dealt to the next rank", "cyclic_scatter", "wrong owner", HELPER, (*SIM, *VALUES),
         in_module(DEALT, DEALT.replace("W + owner)", "W + (owner + 1) % W)")), run=TWO,
-    ),
-    Fault(
-        "rounds of one block less", "cyclic_scatter", "off by one block", HELPER, VALUES,
-        in_module(DEALT, DEALT.replace("BLOCK * W", "BLOCK * (W - 1)")), run=TWO,
     ),
     Fault(
         "rows read one behind the other", "cyclic_scatter", "the product of another shard's rows", TEMPLATE, VALUES,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chunkdsl.ir.layouts import Cyclic
 from chunkdsl.ir.meshes import bindings, inner_of, scope, world_text
 from chunkdsl.ir.types import evaluate
 from chunkdsl.pipeline import check_source
@@ -14,7 +15,7 @@ from chunkdsl.plan.geometry import Geometry
 from chunkdsl.render.module import render_module
 from chunkdsl.source import Source
 from chunkdsl.verify.simulate import call_sizes
-from chunkdsl.verify.twin import TILE, shrink
+from chunkdsl.verify.twin import LONG_BLOCK, TILE, shrink, walk
 
 ROOT = Path(__file__).parent.parent.parent
 SPECS = sorted([*(ROOT / "specs").glob("*.chunk"), *(ROOT / "tests" / "gpu" / "specs").glob("*.chunk")])
@@ -143,3 +144,11 @@ def test_the_twin_of_small_all_reduces_has_both_forms_and_several_blocks(world):
         words = [payload_words(op.exchange, c) for c in call_sizes(twin, world)]
         assert {form_for(op.exchange, n, world).name for n in words} == {"word", "mark"}
         assert max(words) > op.exchange.blocks[0][0]
+
+
+def test_the_twin_has_smaller_blocks_everywhere():
+    """Of a cyclic layout: in the sizes of tensors as in launches, buffers and flags, and several on each rank."""
+    text = (ROOT / "specs" / "zigzag_gather.chunk").read_text(encoding="utf-8").replace("zigzag(sp)", "cyclic(sp, 128)")
+    twin = shrink(schedule_of(text), 4)
+    assert {layout.block for layout in walk(twin, Cyclic)} == {LONG_BLOCK}
+    assert all(r.high >= 2 * LONG_BLOCK for r in twin.ranges)
