@@ -77,6 +77,9 @@ def bind_call(
             held[name] = value
         elif isinstance(value, int | float) and isfinite(value):
             numbers.append((name, value))
+        elif hasattr(value, "block_shape"):
+            mend = "pass its base, and make it in the kernel: tl.make_tensor_descriptor(...)"
+            raise wrong(f"`{name}` is a tensor descriptor that is made on the host", mend)
         else:
             raise wrong(f"`{name}` is {value!r}", "pass a tensor or a finite number")
     if not tensors:

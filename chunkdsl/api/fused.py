@@ -97,7 +97,25 @@ class Launch:
         with findings():
             call, tensors = bind_call(compiler.source, self.grid, args, named)
             built, roles = compiler.module_for(call, rank)
+            for name in roles.results:
+                apart(name, tensors)
         return built, tensors, roles.rows
+
+
+def apart(result: str, tensors: dict[str, torch.Tensor]) -> None:
+    """ChunkError (CD662) where a result shares memory with another argument: a peer, or a program that runs later,
+    would read what was stored over it."""
+    mine = tensors[result]
+    for name, t in tensors.items():
+        same = t.device == mine.device and t.device.type != "meta" and t.numel() and mine.numel()
+        first, last = max(t.data_ptr(), mine.data_ptr()) if same else 0, min(end_of(t), end_of(mine)) if same else 0
+        if name != result and first < last:
+            what = f"the result `{result}` and the argument `{name}` share memory"
+            raise refuse(kernel_call_argument(what, "pass memory of its own for a result"), "call")
+
+
+def end_of(t: torch.Tensor) -> int:
+    return t.data_ptr() + t.numel() * t.element_size()
 
 
 def run(built: Built, instance, tensors: dict[str, torch.Tensor], rows: int):

@@ -176,7 +176,7 @@ def kernel_cannot_be_fused(
 
     Refused: addresses or masks that depend on loaded data; atomics on declared tensors; stores to an argument; reading
     a result; elements of a result that are stored twice or not at all; accesses outside a declared shape; programs
-    that share rows of a result that is sent to other ranks; an early `return`.
+    that share rows of a result that is sent to other ranks; tensor descriptors made on the host; an early `return`.
 
     Fails:
         mesh tp[2]

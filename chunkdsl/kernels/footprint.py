@@ -182,7 +182,7 @@ class Finder:
         most_rows = self.q.sizes.get(self.row, 1)
         wide = self.col and self.q.sizes[self.col] > column
         rows = [9 * block + block // 2 + 1, block // 2 + 1, 3 * block, 2 * block + 1]
-        cols = [2 * column + column // 2, 3 * column, 2 * column, column // 2 or 1]
+        cols = [2 * column + column // 2, 3 * column, 5 * column, column // 2 or 1]
         made = []
         for r, c in zip(rows, cols, strict=True):
             sizes = dict(small)
@@ -237,7 +237,9 @@ class Finder:
                 raise KernelFault(f"a {a.kind} of {a.argument} at an address that depends on data", a.line,
                                   "what a program touches must follow from sizes and program ids")
         if len(touches) != len(again):
-            raise KernelFault("what it touches depends on data", self.line)
+            more = max(touches, again, key=len)[min(len(touches), len(again))]
+            raise KernelFault(f"whether a {more.kind} of {more.argument} takes place depends on data", more.line,
+                              "what a program touches must follow from sizes and program ids")
 
     # ---- the description
 
@@ -254,7 +256,7 @@ class Finder:
         if not tied or (not self.q.sent and all(m == "whole" for m in reads.values())):
             # A persistent program keeps its loop over tiles: there is no ticket for each of them.
             return Footprint(0, Order(), tuple((a, "whole") for a in reads), 0, "")
-        known = orders(self.grid(seen[0][0]))
+        known = orders(tuple(map(max, *(self.grid(s) for s, _ in seen))) if len(seen) > 1 else self.grid(seen[0][0]))
         order = next((o for o in known if all(self.ordered(o, s, t, block) for s, t in seen)), None)
         if order is None:
             raise KernelFault("its programs go through the row blocks in an order that is not known", self.line,
@@ -337,8 +339,7 @@ class Finder:
     def ordered(self, order: Order, sizes, touches, block: int) -> bool:
         placed = self.block_of(touches, block)
         grid = self.grid(sizes)
-        full = len(placed) == grid[0] * grid[1] * grid[2]
-        return full and fits(order, placed, grid, -(-sizes[self.row] // block))
+        return bool(placed) and fits(order, placed, grid, -(-sizes[self.row] // block))
 
     def mode(self, name: str, seen, block: int, tied: bool) -> str:
         if not tied or self.binding.tensor(name).dims[0] != DimRef(self.row):
@@ -377,7 +378,7 @@ class Finder:
         touches = traced.touches
         placed = self.block_of(touches, found.block)
         modes = all(mode == "whole" or self.reads_as(mode, a, sizes, touches, found.block) for a, mode in found.reads)
-        if placed != wanted or not modes:
+        if not placed.items() <= wanted.items() or not placed or not modes:
             shown = ", ".join(f"{k} = {v}" for k, v in sizes.items())
             raise KernelFault(f"behaves unlike at small sizes when {shown}", self.line, "narrow the dims' ranges")
         return traced

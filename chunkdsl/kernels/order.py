@@ -68,12 +68,13 @@ def orders(grid: Program) -> Iterator[Order]:
 
 
 def fits(order: Order, placed: Mapping[Program, int], grid: Program, blocks: int) -> bool:
-    """Does the order give every program of a full grid the row block that it was seen with?"""
-    columns, rest = divmod(len(placed), blocks)
+    """Does the order give every program the row block that it was seen with? One that stored nothing, as in a grid that
+    is wider than the result, may belong to any."""
+    columns, rest = divmod(grid[0] * grid[1] * grid[2], blocks)
     if rest:
         return False
     return all(
-        placed[order.program(order.number(block, column, blocks, columns), grid)] == block
+        placed.get(order.program(order.number(block, column, blocks, columns), grid), block) == block
         for block in range(blocks)
         for column in range(columns)
     )

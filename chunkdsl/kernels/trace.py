@@ -201,6 +201,10 @@ def trace(
         raise
     except Exception as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(source.file)]
+        line = lines[-1] if lines else None
+        if isinstance(error, AttributeError) and error.name in ("load", "store", "gather", "scatter"):
+            raise KernelFault("takes a tensor descriptor that is made on the host", line,
+                              "pass the pointer, and make it in the kernel: tl.make_tensor_descriptor(...)") from None
         text = " ".join(str(error).split()) or type(error).__name__
-        raise KernelFault(f"does not run: {text}", lines[-1] if lines else None) from None
+        raise KernelFault(f"does not run: {text}", line) from None
     return recorder

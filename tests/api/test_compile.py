@@ -181,6 +181,12 @@ def test_an_unfit_argument_is_named(what, args, named, folder):
     assert what in str(found) and found.diagnostics[0].code == "CD662"
 
 
+def test_a_result_that_shares_memory_with_an_argument_is_refused(folder):
+    memory = torch.empty(80, 96, dtype=torch.bfloat16)
+    found = refusal(zoo.softmax, (memory[:53], memory[52:79], 96, 96, 53, 96, 128), grid=(4,), folder=folder)
+    assert "the result `out_ptr` and the argument `in_ptr` share memory" in str(found)
+
+
 def test_a_policy_that_is_none_is_told_at_the_spec(folder):
     schedule = ChunkSchedule("all_gather", world_size=2, overlap_policy={"rout": "ring"})
     x, y = (torch.empty(n, 96, dtype=torch.bfloat16) for n in (27, 53))

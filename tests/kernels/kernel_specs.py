@@ -88,6 +88,9 @@ kernel f(Q, KV) -> O = "{PATH}" : attention_rows {{
 }}
 op f_op(q, c) -> y {{ y = f(q, all_gather(c)) with {{ {COPY} }} }}
 """
+WIDER = rows("doubled", args="    arg n_cols = n\n", grid="cdiv(n, 2 * BLOCK), 2, m", block=32) + (
+    f"op f_op(x) -> y {{ y = f(all_gather(x)) with {{ {COPY} }} }}"
+)  # two programs for each 64 of 96 columns
 SEVERAL = {
     "attention_kv": f"""
 kernel f(Q, K, V) -> O = "{PATH}" : attention_kv {{

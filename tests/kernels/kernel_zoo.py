@@ -213,6 +213,53 @@ def add_norm(x_ptr, r_ptr, w_ptr, y_ptr, n_cols, eps, BLOCK: tl.constexpr):
     tl.store(y_ptr + row * n_cols + cols, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
+@triton.heuristics({"EVEN": lambda args: args["n_cols"] % args["BLOCK"] == 0})
+@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n_cols"])
+@triton.jit
+def scaled(x_ptr, y_ptr, n_cols, alpha, EVEN: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    """Under two choosers, with variants by constants."""
+    row = tl.program_id(0)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        x = tl.load(x_ptr + row * n_cols + cols)
+    else:
+        x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
+    if KIND == "relu":
+        y = tl.maximum(x, 0.0) * alpha
+    else:
+        y = x * alpha
+    if EVEN:
+        tl.store(y_ptr + row * n_cols + cols, y.to(y_ptr.dtype.element_ty))
+    else:
+        tl.store(y_ptr + row * n_cols + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols)
+
+
+@triton.jit
+def matmul_swizzle(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_bk, stride_cm,
+                   BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+    pid_m, pid_n = tl.swizzle2d(tl.program_id(0), tl.program_id(1), tl.num_programs(0), tl.num_programs(1), 4)
+    rows = pid_m * BM + tl.arange(0, BM)
+    cols = pid_n * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        ks = k + tl.arange(0, BK)
+        deep, inside = ks < K, cols[None, :] < N
+        a_mask = (rows[:, None] < M) & deep[None, :]
+        a = tl.load(a_ptr + rows[:, None] * stride_am + ks[None, :], mask=a_mask, other=0.0)
+        b = tl.load(b_ptr + ks[:, None] * stride_bk + cols[None, :], mask=deep[:, None] & inside, other=0.0)
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + rows[:, None] * stride_cm + cols[None, :], acc.to(c_ptr.dtype.element_ty),
+             mask=(rows[:, None] < M) & (cols[None, :] < N))  # fmt: skip
+
+
+@triton.jit
+def doubled(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    """A grid of three axes, of which two share the columns."""
+    cols = (tl.program_id(0) * 2 + tl.program_id(1)) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(2) * n_cols + cols
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=cols < n_cols) * 2, mask=cols < n_cols)
+
+
 # ---- kernels that are refused
 
 
@@ -276,3 +323,35 @@ def half_of_it(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols // 2)
     tl.store(y_ptr + row * n_cols + cols, x, mask=cols < n_cols // 2)
+
+
+@triton.jit
+def counts_visits(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.atomic_add(x_ptr + row * n_cols + cols, 1.0, mask=cols < n_cols)
+    tl.store(y_ptr + row * n_cols + cols, x, mask=cols < n_cols)
+
+
+@triton.jit
+def by_mask(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
+    tl.store(y_ptr + row * n_cols + cols, x, mask=(cols < n_cols) & (x < 1.0))
+
+
+@triton.jit
+def takes_a_descriptor(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = x_ptr.load([row, 0])
+    tl.store(y_ptr + row * n_cols + cols, x, mask=cols < n_cols)
+
+
+@triton.jit
+def from_the_last_row(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    row = tl.num_programs(0) - 1 - tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols)
+    tl.store(y_ptr + row * n_cols + cols, x, mask=cols < n_cols)

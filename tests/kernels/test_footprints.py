@@ -4,7 +4,21 @@ import threading
 import time
 
 import pytest
-from kernel_specs import HEAD, KERNELS, PATH, ROOT, checked, gathered, reduced, refused
+from kernel_specs import (
+    CALLS,
+    COPY,
+    GATHERED,
+    HEAD,
+    KERNELS,
+    PATH,
+    ROOT,
+    checked,
+    gathered,
+    gemm,
+    reduced,
+    refused,
+    rows,
+)
 
 from chunkdsl.kernels import answers
 from chunkdsl.kernels.fault import KernelFault
@@ -20,14 +34,18 @@ FOUND = {
     "softmax": (1, 1, "block", 0),
     "gated": (1, 0, "block", 32),
 }
-REFUSED = {
-    "by_index": "an address depends on data",
-    "adds_atomically": "an atomic on Y",
-    "reads_its_result": "reads its result Y",
-    "works_in_place": "stores to X, which is an argument",
-    "looks_ahead": "a load outside the declared shape of X",
-    "returns_early": "returns early",
-    "half_of_it": "of Y unwritten",
+REFUSED = {  # what is said, and what stands in the line that it points to
+    "by_index": ("an address depends on data", "tl.load(x_ptr + at"),
+    "adds_atomically": ("an atomic on Y", "tl.atomic_add(y_ptr"),
+    "counts_visits": ("an atomic on X", "tl.atomic_add(x_ptr"),
+    "by_mask": ("whether a store of Y takes place depends on data", "(x < 1.0)"),
+    "takes_a_descriptor": ("made on the host", "x_ptr.load("),
+    "reads_its_result": ("reads its result Y", "y = tl.load(y_ptr"),
+    "works_in_place": ("stores to X, which is an argument", "tl.store(x_ptr"),
+    "looks_ahead": ("a load outside the declared shape of X", "(row + 1)"),
+    "from_the_last_row": ("in an order that is not known", "def from_the_last_row"),
+    "returns_early": ("returns early", "return"),
+    "half_of_it": ("of Y unwritten", "def half_of_it"),
 }
 
 
@@ -51,20 +69,39 @@ def test_a_kernel_is_understood(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_unfit_kernel_is_refused_at_its_own_line(name):
     (found,) = checked(refused(name, ", I" if name == "by_index" else "")).report.diagnostics
-    assert found.code == "CD650" and REFUSED[name] in found.message
+    what, code = REFUSED[name]
+    assert found.code == "CD650" and what in found.message
     place, line = found.message.split(":")[:2]
     assert place == PATH
     lines = (ROOT / PATH).read_text().splitlines()
     first = next(i for i, text in enumerate(lines, 1) if text.startswith(f"def {name}("))
-    last = next((i for i in range(first + 1, len(lines)) if lines[i - 1].startswith("@triton")), len(lines))
-    assert first <= int(line) <= last
+    assert code in lines[int(line) - 1] and 0 <= int(line) - first < 10
     assert found.help.startswith(f"{PATH}:{line} | {lines[int(line) - 1].strip()}")
 
 
-def test_a_result_is_sent_only_by_programs_that_store_whole_row_blocks():
-    text = HEAD + KERNELS["matmul_2d"].replace("grid = cdiv(m, BM), cdiv(n, BN)", "grid = cdiv(m, BM), 2 * cdiv(n, BN)")
-    (found,) = checked(text + "op f_op(a, v) -> y { y = reduce_scatter(f(a, v), M) }").report.diagnostics
-    assert found.code == "CD650"
+VARIANTS = {
+    "heuristics, constants, two axes": (
+        rows("scaled", args="    arg n_cols = n\n    arg alpha = 0.5\n", grid="m, cdiv(n, BLOCK)",
+             block='32, EVEN = false, KIND = "relu"') + CALLS["softmax"], (1, 0, "block", 32)),
+    "swizzle2d": (gemm("matmul_swizzle", "cdiv(m, BM), cdiv(n, BN)") + GATHERED, (32, 4, "block", 32)),
+    "three axes": (
+        rows("doubled", args="    arg n_cols = n\n", grid="cdiv(n, 2 * BLOCK), 2, m", block=16) + CALLS["softmax"],
+        (1, 1, "block", 16)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_other_forms_of_kernels_are_understood(name):
+    text, wanted = VARIANTS[name]
+    item, call = text.split("op f_op")
+    body = body_of(HEAD + item + "op f_op" + call.format(policy=COPY))
+    assert (body.block, body.order[1], body.fetched.gathered, body.column_block) == wanted
+
+
+def test_one_parameter_is_not_two_tensors():
+    text = gathered("softmax").replace("Y = out_ptr", "Y = in_ptr")
+    (found,) = checked(text).report.diagnostics
+    assert found.code == "CD236" and "bound twice" in found.message
 
 
 @pytest.mark.parametrize("policy", ["side = push", "route = ring, place = co_located", "place = own_sms(2)"])

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kernel_specs import ATTENTION, HEAD, KERNELS, ROOT, SEVERAL, checked, gathered, reduced
+from kernel_specs import ATTENTION, HEAD, KERNELS, ROOT, SEVERAL, WIDER, checked, gathered, reduced
 
 from chunkdsl.render.module import render_module
 from chunkdsl.verify.simulate import run_op
@@ -14,6 +14,8 @@ SPECS = {f"gathered {name}": gathered(name) for name in KERNELS}
 SPECS["gathered attention"] = HEAD + ATTENTION
 SPECS |= {f"several gathered, {name}": HEAD + text for name, text in SEVERAL.items()}
 SPECS |= {f"reduced {name}": reduced(name) for name in ("matmul_persistent", "matmul_blocks")}
+SPECS["programs that store nothing"] = HEAD + WIDER
+SPECS["programs that store nothing, sent"] = reduced("matmul_2d").replace(", cdiv(n, BN)", ", 2 * cdiv(n, BN)")
 SPECS["pushed"] = gathered("matmul_2d", "chunk = 24 along M, via = ldst, side = push, buffers = 2")
 SPECS["ring"] = reduced("matmul_2d", "chunk = 24 along M, route = ring")
 SPECS["one shot"] = HEAD + KERNELS["matmul_2d"] + "op f_op(a, v) -> y { y = all_reduce(f(a, v)) with decode }"
