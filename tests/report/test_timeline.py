@@ -105,16 +105,10 @@ def test_events_are_a_trace(stem, world, rows):
     assert trace["otherData"]["ops"] == [json.loads(json.dumps(facts(p)))]
     events = trace["traceEvents"]
     slices = [e for e in events if e["ph"] == "X"]
-    assert len(slices) == len(p.plan.tasks) and {e["pid"] for e in slices} == set(range(world))
+    assert len(slices) == len(p.plan.tasks) and {e["pid"] for e in slices} == set(range(1, world + 1))
     assert max(e["ts"] + e["dur"] for e in slices) == pytest.approx(p.total, abs=0.01)
-    rows_of = {}
-    for e in sorted(slices, key=lambda e: (e["ts"], e["dur"])):  # Perfetto nests what overlaps in one thread
-        assert e["ts"] >= rows_of.get((e["pid"], e["tid"]), 0.0) - 0.002
-        rows_of[e["pid"], e["tid"]] = e["ts"] + e["dur"]
-    names = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    assert set(rows_of) <= names
-    starts, ends = ({e["id"]: e for e in events if e["ph"] == ph} for ph in "sf")
-    assert starts and set(starts) == set(ends) and all(starts[i]["ts"] <= ends[i]["ts"] for i in starts)
+    named = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert named == {f"{p.op.name}: rank {rank}" for rank in range(world)}
 
 
 def test_drawings_do_not_depend_on_the_run():
