@@ -26,7 +26,8 @@ def configure(subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """0, 1 if the spec has errors, 2 if something could not be read or written or an option does not fit.
 
-    Standard output holds the file's path; where there is none because of errors, it holds the findings.
+    Standard output holds the file's path, standard error the totals; where there is none because of errors, standard
+    output holds the findings.
     """
     from chunkdsl import __version__, pipeline
     from chunkdsl.check.options import unwritable_output
@@ -56,5 +57,9 @@ def run(args: argparse.Namespace) -> int:
             report.add(unwritable_output(path, getattr(error, "strerror", None) or str(error)))
     write([report], "text", sys.stdout if report.failed else sys.stderr)
     if not report.failed:
+        from chunkdsl.report.timeline_summary import sentence
+
         print(path)
+        for p in predictions:
+            print(sentence(p), file=sys.stderr)
     return exit_code([report])

@@ -84,7 +84,8 @@ def tracks(p: Prediction) -> list[dict[str, Track]]:
         source = source_of(task, heights, symmetric)
         row = track.row(span.start, span.end)
         text = hover(p, i, named)
-        track.bars.append(Bar(i, row, span.start, span.end, task.kind, source, text, task.waits, task.signals))
+        kind = task.kind + " outer" * crosses(p, task)
+        track.bars.append(Bar(i, row, span.start, span.end, kind, source, text, task.waits, task.signals))
         since = p.stood_still(i)
         if since < span.start:
             stood = f"rank {task.rank}: {span.start - since:.1f} us of exposed communication\nbefore it {label(task)}"
@@ -151,6 +152,12 @@ def carried(p: Prediction, task: Task) -> dict[str, int]:
         name = p.machine.between(source, destination).name
         found[name] = found.get(name, 0) + size
     return {name: size for name, size in found.items() if size}
+
+
+def crosses(p: Prediction, task: Task) -> bool:
+    """It carries something over the link of the outer axis."""
+    outer = p.machine.outer
+    return outer is not None and outer.name != p.machine.link.name and outer.name in carried(p, task)
 
 
 SHOWN = 8  # signals of each kind in a hover text

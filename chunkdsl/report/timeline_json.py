@@ -3,8 +3,8 @@
 A rank is a process and each row of its lanes a thread, as in the drawing; signals between lanes are flow events.
 Format: "Trace Event Format", Google, 2016: `ts`, `dur` in microseconds, `ph` X complete, M metadata, s and f flow.
 Viewers keep whole nanoseconds and Perfetto drops a slice that begins before the one before it in its thread has ended:
-starts and ends are rounded, and a duration is what lies between. Process and thread numbers begin at 1, as 0 is the idle
-thread's there, and no two threads share one. tests/bench/open_trace.py loads a file into both viewers.
+starts and ends are rounded, and a duration is what lies between. Numbers of processes and threads begin at 1, as 0 is
+the idle thread's there, and no two threads share one. tests/bench/open_trace.py loads a file into both viewers.
 """
 
 from __future__ import annotations

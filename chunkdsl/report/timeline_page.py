@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from chunkdsl.cost.predict import Prediction
 from chunkdsl.render.environment import page_environment
+from chunkdsl.report.plan_prediction import MOST_RANKS, lanes
 from chunkdsl.report.timeline_drawing import Track, ticks, tracks
 from chunkdsl.report.timeline_summary import assumptions, cards, comparisons, us_text
 
@@ -53,6 +54,8 @@ class Drawing:
     shapes: tuple[Shape, ...]
     waits: tuple[Shape, ...]
     legend: tuple[tuple[str, str], ...]
+    legend_title: str
+    outer: str
 
 
 def render_page(predictions: Sequence[Prediction], generator: str) -> str:
@@ -90,15 +93,17 @@ def view(p: Prediction, number: int) -> dict:
         "stacks": stacks,
         "assumptions": assumptions(p),
         "title": p.machine.gpu.title,
+        "lanes": lanes(p),
+        "left_out": f"; the first {MOST_RANKS} ranks of {p.plan.world}" if p.plan.world > MOST_RANKS else "",
     }
 
 
 def draw(p: Prediction, number: int) -> Drawing:
     labels, bands, shapes, waits = [], [], [], []
     y, total = float(AXIS), p.total or 1.0
-    for rank, lanes in enumerate(tracks(p)):
+    for rank, found in enumerate(tracks(p)):
         top = y
-        for track in lanes.values():
+        for track in found.values():
             each = row_height(track)
             high = track.rows * each
             labels.append(Label(y + high / 2, track.name, "lane"))
@@ -114,7 +119,7 @@ def draw(p: Prediction, number: int) -> Drawing:
                 at = y + high - still if w.row is None else round(y + w.row * each + 0.5, 2)
                 waits.append(Shape(*span, at, still, "exposed", w.text))
             y += high + LANE_GAP
-        labels.append(Label(top - 3, f"rank {rank}", "rank"))
+        labels.append(Label(top - 3, rank_text(p, rank), "rank"))
         bands.append((top - 2, y - top + 1))
         y += GAP
     return Drawing(
@@ -126,7 +131,15 @@ def draw(p: Prediction, number: int) -> Drawing:
         tuple(shapes),
         tuple(waits),
         tuple((_colour(r, p.plan.world), f"rank {r}") for r in range(p.plan.world)),
+        "Words of" if p.op.exchange else "Rows of",
+        p.machine.outer.name if p.machine.outer else "",
     )
+
+
+def rank_text(p: Prediction, rank: int) -> str:
+    """Of an op over two axes with its indices on both."""
+    at = divmod(rank, p.machine.inner) if p.machine.outer else ()
+    return f"rank {rank}" + (f" ({', '.join(map(str, at))})" if at else "")
 
 
 def row_height(track: Track) -> float:

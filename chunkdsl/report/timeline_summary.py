@@ -66,15 +66,16 @@ def us_text(us: float) -> str:
     return f"{us:.1f} us" if us < 100 else f"{us:.0f} us"
 
 
-def cards(p: Prediction) -> list[tuple[str, str, str]]:
-    """(title, figure, what it means) of the totals that a page shows first."""
-    against = f"{'slower' if p.speedup < 1 else 'faster'} than whole collectives, whole products"
+def cards(p: Prediction) -> list[tuple[str, str, str, str]]:
+    """(title, figure, what it means, good or bad or "") of the totals that a page shows first."""
+    against = f"{'slower' if p.speedup < 1 else 'faster'} than stream by stream, {us_text(p.baseline)}"
+    tone = "bad" if p.speedup < 0.995 else "good" if p.speedup > 1.005 else ""
     hidden = f"of {us_text(p.communication)}; {us_text(p.exposed)} exposed"
     return [
-        ("Predicted call", us_text(p.total), f"{len(p.plan.tasks):,} tasks on {p.plan.world} ranks"),
-        ("Speed-up", f"{p.speedup:.2f}x", against),
-        ("Communication hidden", f"{100 * p.hidden:.0f}%", hidden),
-        ("Of the ideal", f"{100 * p.ideal / p.total:.0f}%", f"max(compute, communication) is {us_text(p.ideal)}"),
+        ("Predicted call", us_text(p.total), f"{len(p.plan.tasks):,} tasks on {p.plan.world} ranks", ""),
+        ("Speed-up", f"{p.speedup:.2f}x", against, tone),
+        ("Communication hidden", f"{100 * p.hidden:.0f}%", hidden, ""),
+        ("Of the ideal", f"{100 * p.ideal / p.total:.0f}%", f"max(compute, communication) is {us_text(p.ideal)}", ""),
     ]
 
 
@@ -89,6 +90,13 @@ def comparisons(p: Prediction) -> list[tuple[str, float, list[tuple[str, str, fl
     fused.append(("exposed", f"exposed communication: {us_text(p.total - compute)}", p.total - compute))
     ideal = [("ideal", f"the longer of compute and communication: {us_text(p.ideal)}", p.ideal)]
     return [("Stream by stream", p.baseline, baseline), ("This plan", p.total, fused), ("Ideal", p.ideal, ideal)]
+
+
+def sentence(p: Prediction) -> str:
+    """All totals in one line."""
+    speed = f"{p.speedup:.2f} times as fast as stream by stream ({us_text(p.baseline)})"
+    hidden = f"{100 * p.hidden:.0f} % of {us_text(p.communication)} communication hidden, {us_text(p.exposed)} exposed"
+    return f"{p.op.name}: {us_text(p.total)} predicted, {speed}; {hidden}; ideal {us_text(p.ideal)}"
 
 
 def assumptions(p: Prediction) -> str:

@@ -16,6 +16,7 @@ tensor v : bf16[2048, 4096 @ tp]
 """
 GATHER = HEAD + "op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ {0} }} }}\n"
 SCATTER = HEAD + "tensor h : bf16[M, 4096 @ tp]\nop f(h, v) -> y {{ y = reduce_scatter(h @ v.T, M) with {{ {0} }} }}\n"
+SMALL = HEAD + "tensor p : bf16[M, 2048] sum tp\nop f(p) -> y {{ y = all_reduce(p) with {{ {0} }} }}\n"
 REDUCE = HEAD + "tensor h : bf16[M, 4096 @ tp]\nop f(h, v) -> y {{ y = all_reduce(h @ v.T) with {{ {0} }} }}\n"
 KINDS = {
     "copies": GATHER.format("via = copy_engine, chunk = 256 along M"),
@@ -28,6 +29,9 @@ KINDS = {
     "tma scatter": SCATTER.format("via = tma, place = own_sms(8), chunk = 256 along M"),
     "ring scatter": SCATTER.format("via = tma, route = ring, place = own_sms(8), chunk = 256 along M"),
     "two shots": REDUCE.format("chunk = 256 along M"),
+    "words": SMALL.format("algorithm = one_shot, validity = word"),
+    "marks twice": SMALL.format("algorithm = two_shot, buffers = 3"),
+    "flags, one buffer": SMALL.format("algorithm = one_shot, validity = flag, buffers = 1"),
     "one shot": REDUCE.format("algorithm = one_shot, buffers = 2, chunk = 256 along M"),
 }
 

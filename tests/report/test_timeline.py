@@ -90,6 +90,7 @@ def test_a_page_holds_everything_and_says_the_totals(world):
     trees = [ElementTree.fromstring(c.replace("<svg", f'<svg xmlns="{SVG[1:-1]}"', 1)) for c in charts]
     assert sum(len(bars(tree)) for tree in trees) == len(p.plan.tasks)
     assert [name for name in (f"rank {r}" for r in range(world)) if f">{name}</text>" not in page] == []
+    assert page.count("<td>") == world * 6 and ">communication</th>" in page  # time per rank and lane
 
 
 def test_text_of_a_spec_cannot_break_out():

@@ -1,4 +1,4 @@
-"""The trace as Perfetto and chrome://tracing read it: every rule of the format that either of them enforces, by dropping
+"""The trace as Perfetto and chrome://tracing read it: every rule of the format that either of them enforces by dropping
 what breaks it. tests/bench/open_trace.py loads a trace into both."""
 
 import copy
