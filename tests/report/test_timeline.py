@@ -83,7 +83,7 @@ def test_a_page_holds_everything_and_says_the_totals(world):
     assert "made by a &lt;test&gt;" in page
     loaded = re.findall(r"(?:\bsrc|\bhref)\s*=|@import|\burl\((?!#)|https?://(?!www\.w3\.org)", page)
     assert loaded == []
-    assert f"<b>{us_text(p.total)}</b>" in page and f"<b>{p.speedup:.2f}x</b>" in page
+    assert f"<b>{us_text(p.total)}</b>" in page and f'<b class="good">{p.speedup:.2f}x</b>' in page
     assert f"{100 * p.hidden:.0f}%" in page and us_text(p.ideal) in page and us_text(p.baseline) in page
     assert "prefers-color-scheme: dark" in page
     charts = re.findall(r"<svg class=\"drawing.*?</svg>", page, re.DOTALL)
