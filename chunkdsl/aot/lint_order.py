@@ -100,6 +100,34 @@ def releases_over_bulk_store(text: str) -> Found:
                 break
 
 
+def _touches_memory(op: Instruction) -> bool:
+    """Any access to global memory, by whatever order or width."""
+    parts = set(op.parts)
+    kinds = ("ld", "ldu", "st", "atom", "red", "multimem", "prefetch")
+    if op.parts[0] in kinds:
+        return not parts & {"param", "local"} and not any(p.startswith("shared") for p in parts)
+    return op.opcode.startswith(("cp.async.c", "cp.async.bulk.", "cp.reduce.async")) and "group" not in op.opcode
+
+
+def _waited(op: Instruction, facts: Facts) -> Facts:
+    return Facts() if op.opcode == "griddepcontrol.wait" and not op.predicate else facts
+
+
+@lint_rule("access-before-early-start", "ptx", nvidia_only=True)
+def accesses_before_early_start(text: str) -> Found:
+    """A kernel of a programmatic dependent launch starts while those ahead of it still run.
+
+    What it reads before `griddepcontrol.wait` may be old, and what it writes may be in use. Call `start_early` first.
+    """
+    for body in read_ptx(text):
+        if any(op.opcode.startswith("griddepcontrol") for op in body):
+            before = flow_forward(body, _waited, Facts({"early"}))
+            for op in body:
+                if before[op] and (_touches_memory(op) or op.opcode == "griddepcontrol.launch_dependents"):
+                    yield op.line, op.text, "comes before the kernels ahead have ended"
+                    break
+
+
 def _unfenced(op: Instruction, facts: Facts) -> Facts:
     if op.opcode in ("fence.proxy.async", "fence.proxy.async.global") and not op.predicate:
         return Facts()

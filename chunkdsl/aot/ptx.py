@@ -105,11 +105,12 @@ def _link(instructions: list[Instruction], labels) -> None:
 
 
 def flow_forward(
-    body: Iterable[Instruction], transfer: Callable[[Instruction, Facts], Facts]
+    body: Iterable[Instruction], transfer: Callable[[Instruction, Facts], Facts], entry: Facts | None = None
 ) -> dict[Instruction, Facts]:
-    """What may hold before each instruction: the union over all paths from the entry, to a fixed point."""
+    """What may hold before each instruction: the union over all paths from the start, where `entry` holds, to a fixed
+    point."""
     body = tuple(body)
-    before: dict[Instruction, Facts] = {op: Facts() for op in body}
+    before: dict[Instruction, Facts] = {op: Facts() for op in body} | dict.fromkeys(body[:1], entry or Facts())
     work, waiting = list(reversed(body)), set(body)
     while work:
         op = work.pop()

@@ -18,7 +18,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from chunkdsl.aot.targets import find_target
-from chunkdsl.runtime.machine import Symmetric
+from chunkdsl.runtime.machine import Machine, Symmetric
 
 # Python names it from 3.13 on; without it a host that does not overcommit refuses production bounds
 NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
@@ -125,7 +125,7 @@ class RecordingMachine:
 
     # ---- work
 
-    def launch(self, kernel, programs, args, constants, warps, stages):
+    def launch(self, kernel, programs, args, constants, warps, stages, early=False):
         use = record_use(kernel, args, constants, warps, stages, self.target)
         self._uses.setdefault(use.key, use)
         self.log.append(("launch", use.name, "main"))
@@ -133,6 +133,8 @@ class RecordingMachine:
     def fit(self, kernel):
         """There is no multiprocessor to fill."""
         return {"PER_SM": 1}
+
+    starts_early = Machine.starts_early
 
     def multicast(self, memory):
         return memory.local.data_ptr() if self.target in ("sm_90", "sm_100") else 0

@@ -160,3 +160,16 @@ def _load_volatile(s: Statement, found: re.Match[str]) -> None:
 @emulates(r"st\.(release|relaxed)\.(gpu|sys)(?:\.global)?\.[usb](32|64) \[(\$\d+)\], (\$\d+|-?\d+)")
 def _store(s: Statement, found: re.Match[str]) -> None:
     s.builder.atomic_store(s.value(found[4]), s.value(found[5]), _WIDTH[found[3]], found[1], found[2])
+
+
+@emulates(r"st\.relaxed\.sys\.global\.v[24]\.u(32|64) \[(\$\d+)\], ((?:\$\d+,? ?)+)")
+def _store_vector(s: Statement, found: re.Match[str]) -> None:
+    """As many stores as words, in no promised order."""
+    for i, word in enumerate(found[3].split(",")):
+        place = s.value(found[2]) + i * int(found[1]) // 8
+        s.builder.atomic_store(place, s.value(word), _WIDTH[found[1]], "relaxed", "sys")
+
+
+@emulates(r"griddepcontrol\.(?:wait|launch_dependents)")
+def _early_start(s: Statement, _: re.Match[str]) -> None:
+    """Kernels start here when those ahead of them have ended."""

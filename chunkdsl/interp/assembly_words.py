@@ -16,24 +16,51 @@ def _take_word(s: Statement) -> None:
     def read(words):
         return words.astype(np.int32), (words >> 32).astype(np.int32) == epoch.astype(np.int32)
 
-    _poll(s, place, own, mine, dead, limit, tl.int64, read)
+    _poll(s, place, (own,), mine, dead, limit, tl.int64, read)
 
 
 @emulates_whole(r"AGAIN: ld\.relaxed\.sys\.global\.u32 \$0, \[\$2\]; setp\.ne\.u32 p, \$0, 0; not\.b32 \$0, \$0;")
 def _take_mark(s: Statement) -> None:
     place, own, mine, dead, limit = (s.inputs[i] for i in range(2, 7))
-    _poll(s, place, own, mine, dead, limit, tl.int32, lambda words: (~words, words != 0))
+    _poll(s, place, (own,), mine, dead, limit, tl.int32, lambda words: (~words, words != 0))
+
+
+@emulates_whole(
+    r"AGAIN: ld\.relaxed\.sys\.global\.v2\.u64 \{x, y\}, \[\$3\]; mov\.b64 \{\$0, e\}, x; mov\.b64 \{\$1, f\}, y; "
+    r"mov\.u32 \$2, 0; setp\.eq\.u32 p, e, \$7; setp\.eq\.and\.u32 p, f, \$7, p; @p bra DONE;"
+)
+def _take_two_words(s: Statement) -> None:
+    place, a, b, mine, epoch, dead, limit = (s.inputs[i] for i in range(3, 10))
+
+    def read(words):
+        return words.astype(np.int32), (words >> 32).astype(np.int32) == epoch.astype(np.int32)
+
+    _poll(s, place, (a, b), mine, dead, limit, tl.int64, read)
+
+
+@emulates_whole(
+    r"AGAIN: ld\.relaxed\.sys\.global\.v4\.u32 \{\$0, \$1, \$2, \$3\}, \[\$5\]; setp\.ne\.u32 p, \$0, 0; "
+    r"setp\.ne\.and\.u32 p, \$1, 0, p; setp\.ne\.and\.u32 p, \$2, 0, p; setp\.ne\.and\.u32 p, \$3, 0, p; "
+)
+def _take_four_marks(s: Statement) -> None:
+    place, a, b, c, d, mine, dead, limit = (s.inputs[i] for i in range(5, 13))
+    _poll(s, place, (a, b, c, d), mine, dead, limit, tl.int32, lambda words: (~words, words != 0))
 
 
 def _poll(s: Statement, place, own, mine, dead, limit, dtype, read) -> None:
-    shape = s.outputs[0].shape
-    place, own, mine = (np.broadcast_to(v, shape) for v in (place, own, mine))
-    data, status = own.astype(np.int32), np.zeros(shape, np.int32)
+    """`own`: data of `len(own)` neighbouring words where there is nothing to wait for. A vector load is as many loads
+    of one word: each may see what the other does not."""
+    shape, size = s.outputs[0].shape, dtype.primitive_bitwidth // 8
+    place, mine = np.broadcast_to(place, shape), np.broadcast_to(mine, shape)
+    data = [np.broadcast_to(v, shape).astype(np.int32) for v in own]
+    status = np.zeros(shape, np.int32)
     waiting, start = np.broadcast_to(mine == 0, shape).copy(), None
     while waiting.any():
-        words, fresh = read(s.builder.atomic_load(place, dtype, "relaxed", "sys"))
-        took = waiting & np.broadcast_to(fresh, shape)
-        data = np.where(took, words, data)
+        loaded = [read(s.builder.atomic_load(place + size * i, dtype, "relaxed", "sys")) for i in range(len(own))]
+        took = waiting.copy()
+        for _, fresh in loaded:
+            took &= np.broadcast_to(fresh, shape)
+        data = [np.where(took, words, old) for (words, _), old in zip(loaded, data, strict=True)]
         waiting &= ~took
         if not waiting.any():
             break
@@ -45,4 +72,13 @@ def _poll(s: Statement, place, own, mine, dead, limit, dtype, read) -> None:
         if now - start > int(np.ravel(limit)[0]):
             status[waiting] = 1
             break
-    s.outputs[0][...], s.outputs[1][...] = data, status
+    for i, made in enumerate((*data, status)):
+        s.outputs[i][...] = made
+
+
+@emulates_whole(r"setp\.ne\.u32 p, \$3, 0; @p st\.relaxed\.sys\.global\.u32 \[\$1\], \$2;")
+def _write_where(s: Statement) -> None:
+    place, value, where = (np.broadcast_to(s.inputs[i], s.outputs[0].shape) for i in (1, 2, 3))
+    chosen = where != 0
+    if chosen.any():
+        s.builder.atomic_store(place[chosen], value[chosen], tl.int32, "relaxed", "sys")

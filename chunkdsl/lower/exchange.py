@@ -30,7 +30,12 @@ from chunkdsl.plan.schedule import (
 
 TRANSPORT = ("chunk", "route", "side", "place", "order")
 KEYS = ("validity", "assume", "retry")
-BLOCKS = ((256, 8), (512, 16), (1024, 32))  # one word for a thread: with more, waiting takes twice as long
+# Measured on two H200s (crossovers.toml). Data and epoch in 64 bits need nothing emptied, marks half the bytes; 16 bytes
+# at once need fewer threads, which pays where every thread would wait for several words.
+MARKS = (Form("mark", crossover("wide_mark") // 4, 3, 1), Form("mark", 0, 3, 4))
+FORMS = (Form("word", crossover("mark") // 4, 2, 1), *MARKS)
+TWO_BUFFERS = (Form("word", crossover("wide_word") // 4, 2, 1), Form("word", 0, 2, 2))
+BLOCKS = ((128, 4), (256, 8), (512, 16), (1024, 32))  # one word for a thread: with more, waiting takes twice as long
 MULTIMEM = {
     "algorithm": "one round is the whole of a redundant pull",
     "validity": "the switch adds whatever it finds, so a flag must say what is there",
@@ -187,12 +192,12 @@ class ExchangeBuilder(Epilogue):
         if validity == "word":
             if buffers is None:
                 above = f"2, 3 where more than {crossover('mark') >> 10} KiB are sent"
-                buffers = settle.pick("buffers", None, "no closing barrier", above)
-            if buffers == 3:
-                return algorithm, validity, (Form("mark", 0, 3),)
+                buffers = settle.pick("buffers", None, "no closing barrier", "3" if rowwise else above)
+            if buffers is None:
+                return algorithm, validity, MARKS[1:] if rowwise else FORMS
             if buffers == 1:
-                return algorithm, validity, (Form("word", 0, 1),)
-            return algorithm, validity, (Form("word", crossover("mark") // 4, 2), Form("mark", 0, 3))
+                return algorithm, validity, (Form("word", 0, 1, 2 if rowwise else 1),)
+            return algorithm, validity, (TWO_BUFFERS if buffers == 2 else MARKS)[rowwise:]
         if buffers == 3:
             self._illegal(settle, f"validity = {validity} with three buffers", "flags need two at most",
                           "write buffers = 2, or validity = word", "buffers")

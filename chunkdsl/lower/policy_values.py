@@ -30,7 +30,7 @@ LATER_KEYS = {
 
 PREDEFINED: dict[str, dict[str, object]] = {
     "overlap": {"fuse_from": FuseFrom(0)},
-    "decode": {"algorithm": "one_shot", "buffers": 2},
+    "decode": {"algorithm": "one_shot", "validity": "word"},
     "unfused": {"fuse_from": FuseFrom(None)},
 }
 

@@ -31,11 +31,13 @@ class Shape:
 def shape_of(op: OpSchedule, world: int, dims: Mapping[str, int], multiprocessors: int) -> Shape:
     """Of blocks the first size with which every block has a program of its own, else the largest."""
     x, words = op.exchange, payload_words(op.exchange, dims)
-    sent = each_words(x, words, world)
+    form = form_for(x, words, world)
+    sent = each_words(x, words, world, form.wide)
+    sizes = x.blocks if x.rowwise else [(size * form.wide, warps) for size, warps in x.blocks]
 
     def blocks_of(size: int) -> int:
         return evaluate(x.rows, dims) if x.rowwise else -(-sent // size)
 
-    block, warps = next((b for b in x.blocks if blocks_of(b[0]) <= multiprocessors), x.blocks[-1])
+    block, warps = next((b for b in sizes if blocks_of(b[0]) <= multiprocessors), sizes[-1])
     blocks = max(1, blocks_of(block))
-    return Shape(form_for(x, words, world), words, block, warps, blocks, min(blocks, multiprocessors))
+    return Shape(form, words, block, warps, blocks, min(blocks, multiprocessors))

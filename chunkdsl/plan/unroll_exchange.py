@@ -28,9 +28,10 @@ def payload_words(x: Exchange, dims: Dims) -> int:
     return -(-evaluate(x.rows, dims) * evaluate(x.cols.size, dims) * ITEM[x.dtype] // 4)
 
 
-def each_words(x: Exchange, words: int, world: int) -> int:
-    """Words that a rank sends to another in one round: the payload, or the piece of it that the other adds up."""
-    return -(-words // world) if x.algorithm == "two_shot" else words
+def each_words(x: Exchange, words: int, world: int, wide: int = 1) -> int:
+    """Words that a rank sends to another in one round: the payload, or the piece of it that the other adds up, which
+    holds a multiple of `wide` words."""
+    return -(-words // (world * wide)) * wide if x.algorithm == "two_shot" else words
 
 
 def form_for(x: Exchange, words: int, world: int) -> Form:
@@ -42,7 +43,7 @@ def form_for(x: Exchange, words: int, world: int) -> Form:
 def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: Dims, spec: str) -> Plan:
     x, book = op.exchange, Book(op, world, bounds)
     taken: dict[str, int] = {}  # form -> calls that have taken it
-    before: dict[str, int] = {}  # words of its last call
+    before: dict[str, int] = {}  # words that its last call sent to each rank
     for call, dims in enumerate(calls):
         words = payload_words(x, dims)
         form = form_for(x, words, world)
@@ -55,7 +56,7 @@ def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: D
             needs = [Access(Act.NEED, f.result(rank, s, 0, words), None, s, (1 << world) - 1) for s in f.results]
             book.main(rank, call, "end", op.line, "call ends", accesses=tuple(needs) if words else ())
         if words:
-            before[form.name] = words
+            before[form.name] = f.sent(words)
     lanes = tuple(book.lanes.values())
     dims = tuple(tuple(sorted(c.items())) for c in calls)
     buffers = tuple(_buffers(op, world, len(calls), bounds))
@@ -66,12 +67,17 @@ def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[B
     x = op.exchange
     most = max(1, payload_words(x, bounds))
     rounds, each = 2 if x.algorithm == "two_shot" else 1, each_words(x, most, world)
-    for f in x.forms:
-        cap = min(each, f.cap(world)) if f.words else each
+    for f in memory_forms(x):
+        cap = -(-(min(each, f.cap(world)) if f.words else each) // 4) * 4
         dtype = "i64" if f.name == "word" else "i32"
         yield Buffer(buffer_of(f), "symmetric", dtype, 1 if x.via == "multimem" else rounds * world, cap, f.slots)
     for s in x.stores:
         yield Buffer(f"{s.tensor} of the call", "output", "i32", 1, most, calls)
+
+
+def memory_forms(x: Exchange) -> tuple[Form, ...]:
+    """One form for each buffer: those that differ only in how much a thread takes at once share the largest one's."""
+    return tuple({f.name: f for f in x.forms}.values())
 
 
 def buffer_of(form: Form) -> str:
@@ -89,8 +95,11 @@ class _Frame:
         self.results = [f"{s.tensor} of the call" for s in self.x.stores]
         self.own_flags = form.name in ("flag", "speculative")
         self.lane = f"{self.x.name} blocks"
-        each = each_words(self.x, words, world)
-        self.runs = list(_runs(each, self.x, evaluate_row(self.x, words)))
+        self.runs = list(_runs(self.sent(words), evaluate_row(self.x, form)))
+
+    def sent(self, words: int) -> int:
+        """Words that a rank sends to each other one in a round, of a payload of `words`."""
+        return each_words(self.x, words, self.world, self.form.wide)
 
     def result(self, rank: int, name: str, first: int, end: int) -> Region:
         return Region(name, rank, self.call, 0, 1, first, end)
@@ -155,8 +164,7 @@ class _Frame:
     def _empty(self, rank: int, begin: int) -> int:
         """Empties the slot of the call before, for the call after next."""
         slot = (self.slot - 1) % self.form.slots
-        each = -(-self.before // self.world) if self.x.algorithm == "two_shot" else self.before
-        region = Region(self.buffer, rank, slot, 0, self._rows(), 0, each)
+        region = Region(self.buffer, rank, slot, 0, self._rows(), 0, self.before)
         return self._task(rank, begin, "stage", "empties the words of the call before",
                           (Access(Act.PUT, region, None, "empty"),))
 
@@ -183,7 +191,7 @@ class _Frame:
 
     def _two_shot(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
         """Every rank adds up its own piece and sends the sum on. `first`..`end` are words of a piece."""
-        piece, peers = -(-self.words // self.world), [(rank + 1 + k) % self.world for k in range(self.world - 1)]
+        piece, peers = self.sent(self.words), [(rank + 1 + k) % self.world for k in range(self.world - 1)]
         puts = [self._put(p, rank, first, end, 1 << rank, p * piece + first) for p in peers]
         yield self._task(rank, begin, "move", f"sends words {first}..{end} of every piece", puts, (),
                          self._said(rank, group, peers))
@@ -207,12 +215,12 @@ class _Frame:
         yield self._task(rank, begin, "reduce", f"takes words {first}..{end} of the other pieces", copies, finished)
 
 
-def evaluate_row(x: Exchange, words: int) -> int:
-    """Words of a block in a call of `words` words."""
-    return x.blocks[0][0] if not x.rowwise else max(1, evaluate(x.cols.size, {}) * ITEM[x.dtype] // 4)
+def evaluate_row(x: Exchange, form: Form) -> int:
+    """Words of the smallest block in a call that takes `form`."""
+    return x.blocks[0][0] * form.wide if not x.rowwise else max(1, evaluate(x.cols.size, {}) * ITEM[x.dtype] // 4)
 
 
-def _runs(words: int, x: Exchange, block: int) -> Iterator[tuple[int, int]]:
+def _runs(words: int, block: int) -> Iterator[tuple[int, int]]:
     """At most RUNS groups of whole blocks: the first block, and those after it."""
     blocks = -(-words // block)
     cuts = sorted({0, 1, blocks} & set(range(blocks + 1)))

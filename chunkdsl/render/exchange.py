@@ -36,7 +36,7 @@ def render_exchange(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
         halves=(0,) if x.dtype == "f32" else (0, 1),
         kind=KINDS[x.dtype],
         rounds=ROUNDS[x.algorithm],
-        forms=[(FORMS[f.name], f.words, f.slots) for f in x.forms],
+        forms=[(FORMS[f.name], f.words, f.slots, f.wide) for f in x.forms],
         tensors=", ".join([*(o.name for o in x.operands), *outs]),
         held=[(name, held[name]) for name in [*(o.name for o in x.operands), *outs]],
         operand=lambda name: next(o for o in x.operands if o.name == name),

@@ -2,8 +2,9 @@
 Copied into the module.
 
 A generated class supplies FORMS, BLOCKS and what `Operation` asks for, `extent`, `run` and `plain`. A form is (number,
-most 32-bit words that a rank sends in a round or 0, slots); every form has words and epochs of its own, so calls of
-different sizes do not disturb each other. Calls without rows exchange nothing and advance nothing, on every rank alike.
+most 32-bit words that a rank sends in a round or 0, slots, words that a thread takes at once); every number has words
+and epochs of its own, so calls of different sizes do not disturb each other. Calls without rows exchange nothing and
+advance nothing, on every rank alike.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class ExchangeOperation(Operation):
         self.held = []
         super().__init__(module)
         if self.why_not is None:
-            for form, _, _ in self.FORMS:
+            for form, *_ in self.FORMS:
                 words = getattr(self, f"_words{form}")
                 setattr(self, f"peers{form}", self.rotated(words))
             self.states = self.rotated(self.state)
@@ -44,9 +45,11 @@ class ExchangeOperation(Operation):
     def memory(cls, dims, W):
         """(name, kind, shape, dtype) of all that construction allocates for these bounds."""
         made, most = [], max(1, cls.words_in(dims))
-        for form, words, slots in cls.FORMS:
+        # Forms that differ only in how much a thread takes at once share the words and epochs of the largest one.
+        for form, words, slots, _ in {f[0]: f for f in cls.FORMS}.values():
             cap = cls.words_each(most, W)
             cap = min(cap, cls.most_each(words, W)) if words else cap
+            cap = cdiv(cap, 4) * 4  # every row begins at a multiple of 16 bytes
             dtype = torch.int64 if form == 0 else torch.int32
             made.append((f"words{form}", "symmetric", (slots * cls.ROUNDS * W, cap), dtype))
             made.append((f"epochs{form}", "local", (cls.PROGRAMS + 4,), torch.int32))
@@ -109,9 +112,9 @@ class ExchangeOperation(Operation):
         return {} if counts is None else dict(zip(names, counts[:5].tolist(), strict=True))
 
     @classmethod
-    def words_each(cls, count, W):
-        """Words that a rank sends to another in a round, of a payload of `count`."""
-        return cdiv(count, W) if cls.ROUNDS == 2 else count
+    def words_each(cls, count, W, wide=1):
+        """Words that a rank sends to another in a round, of a payload of `count`, `wide` at a time."""
+        return cdiv(count, W * wide) * wide if cls.ROUNDS == 2 else count
 
     @staticmethod
     def most_each(words, W):
@@ -122,9 +125,16 @@ class ExchangeOperation(Operation):
         each = self.words_each(count, self.world)
         return next(f for f in self.FORMS if not f[1] or each <= self.most_each(f[1], self.world))
 
-    def block_for(self, blocks_of):
+    def blocks_for(self, wide):
+        """(words of a block, warps): as many threads for `wide` words each, or, for whole rows, as many fewer."""
+        if self.ROWWISE:
+            return tuple((words, max(4, min(warps, words // wide // 32))) for words, warps in self.BLOCKS)
+        return tuple((words * wide, warps) for words, warps in self.BLOCKS)
+
+    def block_for(self, wide, blocks_of):
         """The smallest block with which every block has a program of its own, else the largest."""
-        return next((b for b in self.BLOCKS if blocks_of(b[0]) <= self.machine.sms), self.BLOCKS[-1])
+        blocks = self.blocks_for(wide)
+        return next((b for b in blocks if blocks_of(b[0]) <= self.machine.sms), blocks[-1])
 
     def exchange(self, kernel, fused, active, dims, payload, tensors):
         """Launch `kernel` on `payload` [rows, cols]; `tensors` are its operands and what it writes."""
@@ -138,12 +148,13 @@ class ExchangeOperation(Operation):
         if not fused:
             words = payload.view(torch.int32).reshape(-1)
             every = self.machine.gather(words) if active else words
-        lanes = self.words_each(count, self.world)
         chosen = self.form_for(count)
-        block = self.block_for(lambda words: rows if self.ROWWISE else cdiv(lanes, words))
+        lanes = self.words_each(count, self.world, chosen[3])
+        block = self.block_for(chosen[3], lambda words: rows if self.ROWWISE else cdiv(lanes, words))
         audits = (False, True) if self.FORMS[0][0] == 3 and fused else (False,)
-        every_variant = [(f, b, a) for f in self.FORMS for b in self.BLOCKS for a in audits]
-        for (form, _, slots), (words, warps), audit in [(chosen, block, self.audit)] if active else every_variant:
+        every_variant = [(f, b, a) for f in self.FORMS for b in self.blocks_for(f[3]) for a in audits]
+        early = fused and self.machine.starts_early()
+        for (form, _, slots, wide), (words, warps), audit in [(chosen, block, self.audit)] if active else every_variant:
             memory = getattr(self, f"_words{form}")
             blocks = rows if self.ROWWISE else cdiv(lanes, words)
             args = dict(
@@ -170,7 +181,7 @@ class ExchangeOperation(Operation):
                 limit=self.module.limit,
                 active=active,
             )
-            constants = dict(FORM=form, FUSED=fused, AUDIT=audit, W=self.world, SLOTS=slots, BLOCK=words)
-            constants |= dict(NVIDIA=not self.machine.target.startswith("gfx"), PROGRAMS=self.PROGRAMS)
+            constants = dict(FORM=form, FUSED=fused, AUDIT=audit, W=self.world, SLOTS=slots, WIDE=wide, BLOCK=words)
+            constants |= dict(NVIDIA=not self.machine.target.startswith("gfx"), PROGRAMS=self.PROGRAMS, EARLY=early)
             programs = max(1, min(blocks, self.machine.sms, self.PROGRAMS))
-            self.machine.launch(kernel, programs, args, constants, warps, 1)
+            self.machine.launch(kernel, programs, args, constants, warps, 1, early)

@@ -117,13 +117,14 @@ class Machine:
 
     # ---- work
 
-    def launch(self, kernel, programs, args, constants, warps, stages):
+    def launch(self, kernel, programs, args, constants, warps, stages, early=False):
         """Start `programs` programs (or a grid of three sizes) of a jitted kernel on the main lane. `args` and
-        `constants` are by name."""
+        `constants` are by name. `early`: it may start while the kernel ahead of it still runs, which it waits for."""
         # Descriptors of peers' memory are made in the kernel, which needs some scratch memory for them.
         triton.set_allocator(self._scratch)
         grid = programs if isinstance(programs, tuple) else (programs,)
-        made = kernel[grid](**args, **constants, num_warps=warps, num_stages=stages)
+        options = {"launch_pdl": True} if early else {}
+        made = kernel[grid](**args, **constants, num_warps=warps, num_stages=stages, **options)
         self._made.setdefault(kernel, (made, warps))
 
     def fit(self, kernel):
@@ -139,6 +140,10 @@ class Machine:
         many = min(many, p.regs_per_multiprocessor // (threads * max(64, -(-made.n_regs // 8) * 8)))
         many = max(1, min(many, p.shared_memory_per_multiprocessor // (made.metadata.shared + 1024)))
         return {"PER_SM": many, "maxnreg": min(255, p.regs_per_multiprocessor // (threads * many) // 8 * 8)}
+
+    def starts_early(self):
+        """Do kernels here know how to wait for those ahead of them (programmatic dependent launch)?"""
+        return self.target.startswith("sm_") and int(self.target[3:]) >= 90
 
     def _scratch(self, size, align, stream):
         return torch.empty(size, dtype=torch.int8, device=self.device)

@@ -13,7 +13,7 @@ from chunkdsl.sim.log import Add, Read, Signal, Wait, Write
 from chunkdsl.sim.visibility import Visibility
 from chunkdsl.sim.words import Word
 
-_MANY = 64  # atomics on more words than this are data, not flags
+_MANY = 8  # atomics on more words than this are data, not flags: a block of 64 words in fours makes 16
 
 
 class Hooks(Memory):

@@ -97,13 +97,17 @@ class SimMachine:
 
     # ---- work
 
-    def launch(self, kernel, programs, args, constants, warps, stages):
-        """Queue a kernel on the main lane and return. `warps` and `stages` mean nothing here."""
+    def launch(self, kernel, programs, args, constants, warps, stages, early=False):
+        """Queue a kernel on the main lane and return. `warps` and `stages` mean nothing here, nothing starts early."""
         self._world.launch(self, kernel, programs, {**args, **constants})
 
     def fit(self, kernel):
         """There is no multiprocessor to fill."""
         return {"PER_SM": 1}
+
+    def starts_early(self):
+        """No: here a kernel starts when those ahead of it have ended."""
+        return False
 
     def multicast(self, memory):
         """0: there is no switch here, and nothing that runs CUDA."""

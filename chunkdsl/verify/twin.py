@@ -14,20 +14,21 @@ from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
 from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
 from chunkdsl.plan.body import KernelBody
-from chunkdsl.plan.schedule import Deal, Extent, Launch, Moves, OpSchedule, Schedule, Tiling
+from chunkdsl.plan.schedule import Deal, Exchange, Extent, Form, Launch, Moves, OpSchedule, Schedule, Tiling
 
 TILE = 16  # rows, columns and depth of the twin's tile
 LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
 ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
-SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 24, 128, 200  # exchanges: two blocks, and payloads of both forms
+SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 9, 64, (96, 256)  # exchanges: two blocks, and payloads of all forms
+SMALL_UNIT = 96  # their columns: with fewer, they would need many rows, and thereby programs
 TALL, LONG_BLOCK, SHORT_BLOCK = 128, 40, 8  # of a cyclic layout: rows of a tile; blocks of two and a half, half a tile
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
 
 def shrink(schedule: Schedule, world: World) -> Schedule:
     """The twin for one world size."""
-    sizes = Sizes(schedule, ranks_of(world))
     small = all(op.exchange for op in schedule.ops)
+    sizes = Sizes(schedule, ranks_of(world), SMALL_UNIT if small else UNIT)
     rows = (1, SMALL_ROWS) if small else (ranks_of(world), ROWS)
     ranges = tuple(twin_range(r, *rows) for r in schedule.ranges)
     return replace(schedule, ranges=ranges, ops=tuple(twin_op(op, sizes) for op in schedule.ops))
@@ -45,7 +46,7 @@ class Sizes:
     whole one there, as one number cannot be ragged on every rank and also as a whole. An all_to_all has its columns in
     both ways: one size for them, sharded or not."""
 
-    def __init__(self, schedule: Schedule, world: int) -> None:
+    def __init__(self, schedule: Schedule, world: int, unit: int = UNIT) -> None:
         self.world = world
         self.kept = {size for body in walk(schedule, KernelBody) for size in tied_sizes(body)}
         used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
@@ -54,7 +55,7 @@ class Sizes:
         rows = {size for size in rows if isinstance(size, int) and size > 3}
         self.rows = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
         others = enumerate(sorted(u for u in used if u[0] not in rows))
-        self.sizes = {u: (UNIT + TILE * i) * (world if u[1] else 1) for i, u in others}
+        self.sizes = {u: (unit + TILE * i) * (world if u[1] else 1) for i, u in others}
         deals = [x for x in walk(schedule, Deal) if (x.cols.size, True) in self.sizes]
         onto_columns = {x.cols.size for x in deals if x.onto == "columns"}  # these shards may be operands: 16 bytes
         for size in {x.cols.size for x in deals}:
@@ -93,12 +94,24 @@ def walk(value, kind: type):
 def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
     small = rebuild(op, sizes)
     if small.exchange:
-        others, parts = max(1, sizes.world - 1), sizes.world if small.exchange.algorithm == "two_shot" else 1
-        words = SMALL_WORDS // parts * others
-        forms = tuple(replace(f, words=words if f.words else 0) for f in small.exchange.forms)
+        forms = few_words(small.exchange, sizes.world)
         blocks = tuple((SMALL_BLOCK << i, 4 << i) for i in range(len(small.exchange.blocks)))
+        if small.exchange.rowwise:
+            blocks = ((row_block(small.exchange), 4),)
         return replace(small, exchange=replace(small.exchange, blocks=blocks, forms=forms))
     return replace(small, pad=1 if any(n.body for n in small.launches) else max(n.tiling.bm for n in small.launches))
+
+
+def row_block(x: Exchange) -> int:
+    """Words of a block that holds a row."""
+    words = x.cols.size * (2 if x.dtype == "f32" else 1) // 2 if isinstance(x.cols.size, int) else SMALL_UNIT
+    return max(SMALL_BLOCK, 1 << (words - 1).bit_length())
+
+
+def few_words(x: Exchange, world: int) -> tuple[Form, ...]:
+    """The forms of a small all-reduce, each for so few words that small payloads take all of them."""
+    others, parts = max(1, world - 1), world if x.algorithm == "two_shot" else 1
+    return tuple(replace(f, words=SMALL_WORDS[i] // parts * others if f.words else 0) for i, f in enumerate(x.forms))
 
 
 def rebuild(value, sizes: Sizes, tile_rows: int = 0):

@@ -103,6 +103,20 @@ def tma_dot_loop(x, w, y, flag, n, FAULT: tl.constexpr, FLAT: tl.constexpr):
 
 
 @triton.jit
+def start(x, y, FORM: tl.constexpr):
+    """Copy, in a kernel that starts while the one ahead of it may still run."""
+    i = tl.arange(0, 1024)
+    if FORM == "late":
+        value = tl.load(x + i)
+    tl.inline_asm_elementwise(
+        "griddepcontrol.wait; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+    )
+    if FORM == "early":
+        value = tl.load(x + i)
+    tl.store(y + i, value)
+
+
+@triton.jit
 def publish(x, y, flag, epoch, FORM: tl.constexpr):
     """Copy a tile, then signal it."""
     i = tl.arange(0, 4096)

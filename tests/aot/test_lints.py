@@ -74,6 +74,11 @@ CASES = [
         ("publish", "sm_80", {"FORM": "barrier"}),
     ),
     (
+        "access-before-early-start",
+        ("start", "sm_90", {"FORM": "late"}),
+        ("start", "sm_90", {"FORM": "early"}),
+    ),
+    (
         "release-over-bulk-store",
         ("publish_tma", "sm_90", {"WAIT": "read"}),
         ("publish_tma", "sm_90", {"WAIT": "all"}),

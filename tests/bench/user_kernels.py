@@ -52,8 +52,8 @@ class PresetPeer(LocalMachine):
         addresses = (local.data_ptr(), peer.data_ptr())
         return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
 
-    def launch(self, kernel, programs, args, constants, warps, stages):
-        start = partial(super().launch, kernel, programs, args, constants, warps, stages)
+    def launch(self, kernel, *given, **named):
+        start = partial(super().launch, kernel, *given, **named)
         self.started[kernel.fn.__name__] = start
         start()
 

@@ -45,8 +45,7 @@ def test_without_the_closing_barrier_two_buffers_are_accepted_and_one_is_refused
 
 def test_words_with_an_empty_mark_need_three_buffers():
     schedule, op = made("buffers = 3")
-    (form,) = op.exchange.forms
-    two = replace(op, exchange=replace(op.exchange, forms=(replace(form, slots=2),)))
+    two = replace(op, exchange=replace(op.exchange, forms=tuple(replace(f, slots=2) for f in op.exchange.forms)))
     assert "CD401" in codes(schedule, two)
 
 

@@ -127,7 +127,7 @@ def test_an_audit_finds_what_speculation_missed_and_counts_it():
         return wrong, f.counters()
 
     found = [r for seed in SEEDS for r in simulate(text, 2, host, seed=seed, delay=True)]
-    assert all(wrong == 0 and c["blocks"] == 8 for wrong, c in found)  # an audited call uses what it acquired
+    assert all(wrong == 0 and c["blocks"] == 16 for wrong, c in found)  # an audited call uses what it acquired
     assert any(c["mis_speculations"] for _, c in found) and any(c["disagreements"] for _, c in found)
 
 

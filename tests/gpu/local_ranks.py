@@ -70,9 +70,9 @@ class LocalMachine(Machine):
         """Ranks of one GPU have none."""
         return 0
 
-    def launch(self, kernel, programs, args, constants, warps, stages):
+    def launch(self, *given, **named):
         with self.board.compiling:  # the first rank compiles, the others find the result
-            super().launch(kernel, programs, args, constants, warps, stages)
+            super().launch(*given, **named)
 
     def vote(self, value):
         return self.board.meet(self.rank, value)
