@@ -30,8 +30,8 @@ from chunkdsl.plan.schedule import (
 
 TRANSPORT = ("chunk", "route", "side", "place", "order")
 KEYS = ("validity", "assume", "retry")
-# Measured on two H200s (crossovers.toml). Data and epoch in 64 bits need nothing emptied, marks half the bytes; 16 bytes
-# at once need fewer threads, which pays where every thread would wait for several words.
+# Measured on two H200s (crossovers.toml). Data and epoch in 64 bits need nothing emptied, marks half the bytes; 16
+# bytes at once need fewer threads, which pays where every thread would wait for several words.
 MARKS = (Form("mark", crossover("wide_mark") // 4, 3, 1), Form("mark", 0, 3, 4))
 FORMS = (Form("word", crossover("mark") // 4, 2, 1), *MARKS)
 TWO_BUFFERS = (Form("word", crossover("wide_word") // 4, 2, 1), Form("word", 0, 2, 2))

@@ -105,8 +105,8 @@ def sendable(word):
 
 @triton.jit
 def neighbours(word, count, lanes, WIDE: tl.constexpr):
-    """`word` where it is below `count`, else one of the last WIDE words below it: groups of WIDE neighbours, which begin
-    at multiples of WIDE, stay whole. `lanes`: the place of each word in its block; WIDE divides `count`."""
+    """`word` where it is below `count`, else one of the last WIDE words below it: groups of WIDE neighbours, which
+    begin at multiples of WIDE, stay whole. `lanes`: the place of each word in its block; WIDE divides `count`."""
     word = tl.minimum(word, count - WIDE + lanes % WIDE)
     if WIDE > 1:  # a promise that the compiler keeps only where the value is made
         word = tl.max_contiguous(tl.multiple_of(word, [WIDE]), [WIDE])
@@ -383,8 +383,8 @@ def speculate(
 
 @triton.jit
 def write_where(place, value, where, NVIDIA: tl.constexpr):
-    """Store 32 bits at the address `place` (int64) by the threads whose `where` is not 0. A predicated instruction and not
-    a masked store, which would first move the mask to the threads of its own layout."""
+    """Store 32 bits at the address `place` (int64) by the threads whose `where` is not 0. A predicated instruction and
+    not a masked store, which would first move the mask to the threads of its own layout."""
     if NVIDIA:
         tl.inline_asm_elementwise(
             "{ .reg .pred p; setp.ne.u32 p, $3, 0; @p st.relaxed.sys.global.u32 [$1], $2; mov.u32 $0, 0; }",
