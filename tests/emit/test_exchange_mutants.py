@@ -10,7 +10,7 @@ from test_exchanges import SUM
 
 from chunkdsl.verify.simulate import run_op
 
-SIZES = (11, 2, 1, 5, 11, 3)
+SIZES = (11, 2, 1, 8, 11, 3, 11)
 MUTANTS = [
     ("always the same slot", "validity = word", "else epoch & (SLOTS - 1)", "else epoch * 0", "conformance"),
     ("a peer is left out", "validity = word", "for k in tl.static_range(W - 1):\n                    if FORM == 0:",
