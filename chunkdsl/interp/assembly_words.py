@@ -1,5 +1,5 @@
-"""Emulation of the polling loops of runtime/words.py: every thread reads its own word until it is valid, the deadline
-has passed or the instance is dead. One poll reads the words of all threads; between two polls others run."""
+"""Emulation of the polling loops of runtime/words.py and neighbours.py: every thread reads its own words until they are
+valid, the deadline has passed or the instance is dead. One poll reads the words of all threads; then others run."""
 
 from __future__ import annotations
 

@@ -278,11 +278,9 @@ class Store:
 
 @record
 class Form:
-    """How words of an exchange travel. name `word` (data and epoch in 64 bits), `mark` (32 bits, 0 is empty), `flag`
-    (data, then one flag for each block) or `speculative` (the same, read first and validated afterwards). Payloads of
-    which a rank sends up to `words` 32-bit words in a round, to all others together, take it; 0: all that earlier forms
-    leave. `slots`: copies of its buffer. `wide`: words that a thread sends and takes by one instruction, at most 16
-    bytes with their epochs."""
+    """How an exchange travels: `word` (data and epoch in 64 bits), `mark` (32 bits, 0 is empty), `flag` (data, then a
+    flag for each block), `speculative` (read first, validated later), where a rank sends up to `words` of 32 bits in a
+    round, to all others together; 0: any. `slots`: copies of its buffer; `wide`: words that a thread takes at once."""
 
     name: str
     words: int

@@ -12,6 +12,7 @@ FILES = (
     "device.py",
     "turns.py",
     "words.py",
+    "neighbours.py",
     "machine.py",
     "live.py",
     "gradients.py",

@@ -136,6 +136,23 @@ class ExchangeOperation(Operation):
         blocks = self.blocks_for(wide)
         return next((b for b in blocks if blocks_of(b[0]) <= self.machine.sms), blocks[-1])
 
+    def variants(self, audits):
+        """Every (form, block, audit) that a payload within the bounds may take: blocks grow with what is sent."""
+        most = self.words_each(max(1, self.words_in(self.module.bounds)), self.world)
+        found, least = [], 1
+        for form in self.FORMS:
+            last = min(most, self.most_each(form[1], self.world)) if form[1] else most
+            if least > last:
+                continue
+            blocks = self.blocks_for(form[3])
+            low, high = (
+                0 if self.ROWWISE else blocks.index(self.block_for(form[3], lambda words, n=n: cdiv(n, words)))
+                for n in (least, last)
+            )
+            found += [(form, b, a) for b in blocks[low : high + 1] for a in audits]
+            least = last + 1
+        return found
+
     def exchange(self, kernel, fused, active, dims, payload, tensors):
         """Launch `kernel` on `payload` [rows, cols]; `tensors` are its operands and what it writes."""
         rows, cols = self.extent(dims)
@@ -152,9 +169,9 @@ class ExchangeOperation(Operation):
         lanes = self.words_each(count, self.world, chosen[3])
         block = self.block_for(chosen[3], lambda words: rows if self.ROWWISE else cdiv(lanes, words))
         audits = (False, True) if self.FORMS[0][0] == 3 and fused else (False,)
-        every_variant = [(f, b, a) for f in self.FORMS for b in self.blocks_for(f[3]) for a in audits]
         early = fused and self.machine.starts_early()
-        for (form, _, slots, wide), (words, warps), audit in [(chosen, block, self.audit)] if active else every_variant:
+        variants = [(chosen, block, self.audit)] if active else self.variants(audits)
+        for (form, _, slots, wide), (words, warps), audit in variants:
             memory = getattr(self, f"_words{form}")
             blocks = rows if self.ROWWISE else cdiv(lanes, words)
             args = dict(
