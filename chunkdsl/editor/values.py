@@ -24,6 +24,7 @@ from chunkdsl.syntax import nodes
 
 LARGEST_PLAN = 20_000  # tasks up to which a plan is made between two keystrokes
 _RESULTS = re.compile(r"->[^{]*\{")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _TARGET = re.compile(r"(?:^|[\n{])[ \t]*(\w+)[ \t]*=(?!=)")
 
 
@@ -48,6 +49,20 @@ def value_at(path: str, segments: tuple[Segment, ...], index: int, offset: int) 
         spanning = [v for v in values(op) if v.span.start <= inner <= v.span.end and v.kind not in ("const", "param")]
         if op.span.start <= inner <= op.span.end and spanning:
             return made.program, min(spanning, key=lambda v: v.span.end - v.span.start), op.name
+    return None
+
+
+def backward(made: Checked) -> str:
+    """The op of the last gradient that is built; ""."""
+    return made.program.gradients[-1].backward if made.program is not None and made.program.gradients else ""
+
+
+def named_value(made: Checked, op: str, name: str) -> TensorType | None:
+    """The type of what a statement of an op that is right binds to a name."""
+    for o in made.program.ops if made.program is not None else ():
+        if o.name == op:
+            found = {s.target: s.value.type for s in o.statements} | {n: v.type for n, v in o.results}
+            return found.get(name)
     return None
 
 
@@ -130,7 +145,8 @@ def local_text(program: Program, type: TensorType) -> str:
     for size in shape:
         count *= size
     ranks = " x ".join(str(a.size) for a in program.mesh.axes)
-    used = ", ".join(f"{name} = {largest[name]}" for name in largest if any(name in size_text(s) for s in type.shape))
+    mentioned = {word for size in type.shape for word in _NAME.findall(size_text(size))}
+    used = ", ".join(f"{name} = {largest[name]}" for name in largest if name in mentioned)
     return f"each of {ranks} ranks holds [{', '.join(map(str, shape))}], {bytes_text(count)}" + (
         f" at {used}" if used else "")
 

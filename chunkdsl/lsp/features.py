@@ -10,11 +10,14 @@ from chunkdsl.diagnostics import Diagnostic, Edit, Report, Severity
 from chunkdsl.editor import complete, names, values
 from chunkdsl.editor.lint import lint_whole
 from chunkdsl.editor.reference import functions, keys, policies
-from chunkdsl.editor.segments import declares
+from chunkdsl.editor.segments import Segment, declares
 from chunkdsl.editor.uses import item_of, uses_of
 from chunkdsl.ir.dump import type_text
+from chunkdsl.ir.graph import Program
+from chunkdsl.ir.types import TensorType
 from chunkdsl.lsp.documents import Document
 from chunkdsl.mend import edited
+from chunkdsl.pipeline import Checked
 from chunkdsl.source import Source, Span
 from chunkdsl.syntax import nodes
 from chunkdsl.syntax.format import format_source
@@ -112,23 +115,20 @@ def _hover_lines(document: Document, offset: int) -> list[str]:
     word = names.word_at(document.text, offset)
     kind = index.kind(*found) if found else ""
     part, made = values.typed(document.path, index.segments, i)
-    if kind == "op":
-        return [f"op {found[1].name}", *values.chunks(document.path, part.text, found[1].name),
-                *values.choices(made, found[1].name)]
-    if kind in ("tensor", "value", ""):
-        behind = document.text.find("\n", offset) + 1 or len(document.text)
-        program, known = values.bound(document.path, index.segments, i, behind)
-        if kind == "tensor":
-            program = made.program or program
-            known = program.tensors if program is not None else {}
-        if program is not None and word in known:
-            return [f"{word} : {type_text(known[word], program.mesh)}", values.placement_text(program, known[word]),
-                    values.local_text(program, known[word])]
+    if kind == "op" or word == "gradient":
+        op = found[1].name if found else _op_of(index.segments[i], made)
+        return [f"op {op}", *values.chunks(document.path, part.text, op), *values.choices(made, op)] if op else []
+    if kind in ("tensor", "value") or (not kind and item_of(index.segments[i].text) is None):
+        program, type = _named(document, offset, word, kind)
+        if program is not None and type is not None:
+            return [f"{word} : {type_text(type, program.mesh)}", values.placement_text(program, type),
+                    values.local_text(program, type)]
     if kind:
         where = index.definition(offset)
         line = document.text[document.text.rfind("\n", 0, where.start) + 1 :].partition("\n")[0]
         return [line.partition("#")[0].strip()]
-    if (value := values.value_at(document.path, index.segments, i, offset)) is not None:
+    value = values.value_at(document.path, index.segments, i, offset)
+    if value is not None and index.segments[i].text.startswith("op"):
         program, node, op = value
         lines = values.describe(program, node)
         if node.kind in ("all_gather", "reduce_scatter", "all_reduce"):
@@ -141,6 +141,28 @@ def _hover_lines(document: Document, offset: int) -> list[str]:
         key = keys()[word]
         return [f"{key.name} = {' | '.join(key.values)}", key.meaning, f"for {key.applies}; auto: {key.automatic}"]
     return [f"policy {word} {{ {policies()[word]} }}"] if word in policies() else []
+
+
+def _op_of(segment: Segment, made: Checked) -> str:
+    """The op that an item is, or derives; ""."""
+    return next(iter(declares(segment.text)), "") or values.backward(made)
+
+
+def _named(document: Document, offset: int, word: str, kind: str) -> tuple[Program | None, TensorType | None]:
+    """The type of the tensor or value that a place names."""
+    index, i = document.index, document.index.segment_at(offset)
+    where = index.definition(offset) if kind == "value" else None
+    behind = document.text.find("\n", offset) + 1 or len(document.text)
+    if where is not None and (owner := index.segment_at(where.start)) != i:
+        i, behind = owner, document.text.find("\n", where.start) + 1  # `saves u`: bound in the op
+    _, made = values.typed(document.path, index.segments, i)
+    if kind == "tensor" and made.program is not None:
+        return made.program, made.program.tensors.get(word)
+    type = values.named_value(made, _op_of(index.segments[i], made), word) if kind == "value" else None
+    if type is not None:
+        return made.program, type
+    program, known = values.bound(document.path, index.segments, i, behind)
+    return program, known.get(word)
 
 
 def definition(document: Document, position: lsp.Position) -> lsp.Location | None:
@@ -257,10 +279,10 @@ def inlay_hints(document: Document, shown: lsp.Range) -> list[lsp.InlayHint]:
 
 
 def code_lenses(document: Document) -> list[lsp.CodeLens]:
-    """One for each op, to be resolved when it is seen."""
+    """One for each op and gradient, to be resolved when it is seen."""
     found = []
     for segment in document.index.segments:
-        if segment.text.startswith("op") and item_of(segment.text) is not None:
+        if isinstance(item_of(segment.text), nodes.Op | nodes.Gradient):
             place = document.lines.range(Span(segment.start, segment.start))
             found.append(lsp.CodeLens(place, data={"uri": document.uri, "offset": segment.start}))
     return found
@@ -269,8 +291,9 @@ def code_lenses(document: Document) -> list[lsp.CodeLens]:
 def resolve_lens(document: Document, lens: lsp.CodeLens) -> lsp.CodeLens:
     i = document.index.segment_at(lens.data["offset"])
     title = "not built"
-    if i is not None and (name := next(iter(declares(document.index.segments[i].text)), None)):
+    if i is not None:
         part, made = values.typed(document.path, document.index.segments, i)
+        name = _op_of(document.index.segments[i], made)
         known = values.schedule_of(made, name) is not None
         title = "; ".join(values.chunks(document.path, part.text, name)) or ("no communication" if known else title)
     lens.command = lsp.Command(title, "")

@@ -118,6 +118,24 @@ def test_hover(editor, part, after, wanted):
     assert all(w in shown for w in wanted), shown
 
 
+def test_hover_in_gradients_heads_and_between_alike_names(editor):
+    text = SPEC + "dim MM = 1..8\ntensor z : bf16[MM, H]\ngradient mlp -> dx, dw1, dw2 saves x, h\n"
+    editor.change(NAME, text)
+
+    def shown(part, after=0):
+        return editor.ask("hover", NAME, part, after)["contents"]["value"]
+
+    assert "y : bf16[M @ tp, 1024]" in shown("-> y", 3)
+    assert "h : bf16[M, 2048 @ tp]" in shown("saves x, h", 9) and "x : bf16[M @ tp, 1024]" in shown("saves x", 6)
+    assert "dw1 : bf16[2048 @ tp, 1024]" in shown("dx, dw1", 4)
+    assert "op mlp_backward" in shown("gradient mlp") and "exposed" in shown("gradient mlp")
+    assert "op mlp\n" in shown("gradient mlp", 9) and editor.ask("hover", NAME, "saves", 0) is None
+    assert shown("z : bf16").rstrip().endswith("at MM = 8")
+    forward, backward = (editor.request("codeLens/resolve", lens)["command"]["title"]
+                         for lens in editor.ask("codeLens", NAME))
+    assert "mlp_backward_" in backward and "exposed" in backward and "mlp_backward_" not in forward
+
+
 def test_hover_in_an_op_that_is_not_right_yet(editor):
     editor.change(NAME, SPEC.replace("reduce_scatter(h @ w2.T, M)", "reduce_scatter("))
     assert "h : bf16[M, 2048 @ tp]" in editor.ask("hover", NAME, "h = gelu", 0)["contents"]["value"]
