@@ -6,14 +6,16 @@ from __future__ import annotations
 import re
 
 from chunkdsl.check.syntax import ITEMS
+from chunkdsl.editor.choice import Choice, named
+from chunkdsl.editor.complete_later import in_gradient, in_kernel, in_plan
 from chunkdsl.editor.names import Index
 from chunkdsl.editor.reference import Function, functions, keys, policies
 from chunkdsl.editor.values import bound, placement_text
 from chunkdsl.ir.dump import type_text
-from chunkdsl.ir.types import Partial, Shard
+from chunkdsl.ir.graph import Program
+from chunkdsl.ir.types import DimRef, Partial, Shard, SymSize, TensorType
 from chunkdsl.lower.policy_values import BUILT
 from chunkdsl.lower.tensors import BUILT_DTYPES
-from chunkdsl.record import record
 
 _WORD = re.compile(r"[A-Za-z_]\w*$")
 _BARE = re.compile(r'"[^"\n]*"?|#[^\n]*')
@@ -21,17 +23,6 @@ _PAIRS = re.compile(r"(?:\bwith(?:\s+\w+)?|\bpolicy\s+\w+)\s*\{([^{}]*)$")
 _CALL = re.compile(r"(\w+)\s*\(([^()]*)$")
 _LINKS = ("nvlink", "rdma")
 BUILT_LAYOUTS = {"zigzag": "", "cyclic": ", 128"}  # and what follows the axis
-
-
-@record
-class Choice:
-    """`kind`: keyword, function, tensor, dim, axis, policy, op, plan, kernel, value, key, option, dtype."""
-
-    text: str
-    kind: str
-    detail: str = ""
-    text_of_help: str = ""
-    first: bool = False  # it mends something here, so it is shown before the others
 
 
 def completions(path: str, index: Index, text: str, offset: int) -> list[Choice]:
@@ -45,12 +36,13 @@ def completions(path: str, index: Index, text: str, offset: int) -> list[Choice]
     before = before[: len(before) - len(m[0])] if (m := _WORD.search(before)) else before
     if not before.strip() or (not line[: len(line) - len(m[0]) if m else len(line)] and line[:1].isalpha()):
         return [Choice(word, "keyword") for word in ITEMS]
+    if not line and before.count("{") == before.count("}"):
+        return [Choice(word, "keyword") for word in ITEMS]  # the item above has ended
     declared = index.declared()
     if pairs := _PAIRS.search(before):
         return _in_pairs(pairs[1], re.match(r"[^{}]*", text[offset:])[0], declared)
     if re.search(r"\bwith\s+$", before):
-        named = [Choice(name, "policy") for name, kind in declared.items() if kind == "policy"]
-        return named + [Choice(name, "policy", what) for name, what in policies().items()]
+        return named(declared, "policy") + [Choice(name, "policy", what) for name, what in policies().items()]
     kind = re.match(r"\s*(\w*)", before)[1]
     if kind == "tensor":
         return _in_type(before, declared)
@@ -58,10 +50,14 @@ def completions(path: str, index: Index, text: str, offset: int) -> list[Choice]
         links = [Choice(link, "option") for link in _LINKS]
         return links if re.search(r"\bover\s+$", before) else [Choice("over", "keyword")]
     if kind in ("dim", "policy"):
-        return _named(declared, "dim")
+        return named(declared, "dim")
     if kind == "op":
         return _in_op(path, index, at, before, offset, declared)
-    return [Choice(name, k) for name, k in declared.items()]
+    if kind in ("plan", "use"):
+        return in_plan(before, declared)
+    if kind == "kernel":
+        return in_kernel(before)
+    return in_gradient(index, before, declared) if kind == "gradient" else []
 
 
 def call_at(index: Index, text: str, offset: int) -> tuple[Function, int] | None:
@@ -84,58 +80,86 @@ def _in_pairs(before: str, after: str, declared: dict[str, str]) -> list[Choice]
     key = written[-1].partition("=")[0].strip()
     if key not in keys():
         return []
+    if re.search(r"\b(?:along|per)\s+$", before):
+        return named(declared, "dim") if re.search(r"along\s+$", before) else [Choice("shard", "keyword")]
     found = [Choice(value, "option") for value in dict.fromkeys((*BUILT.get(key, ()), *keys()[key].values, "auto"))]
-    return found + (_named(declared, "plan") if key == "route" else [])
+    return found + (named(declared, "plan") if key == "route" else [])
 
 
 def _in_type(before: str, declared: dict[str, str]) -> list[Choice]:
     if re.search(r"@\s*$", before):
         return _placed(declared)
     if re.search(r"(?:@\s*\w*\([\w\s,]*|\bsum\s+)$", before):
-        return _named(declared, "axis")
+        return named(declared, "axis")
     if re.search(r":\s*$", before):
         return [Choice(d.value, "dtype") for d in BUILT_DTYPES]
-    return _named(declared, "dim") if before.count("[") > before.count("]") else [Choice("sum", "keyword")]
+    return named(declared, "dim") if before.count("[") > before.count("]") else [Choice("sum", "keyword")]
 
 
 def _in_op(path: str, index: Index, at: int, before: str, offset: int, declared: dict[str, str]) -> list[Choice]:
     if "{" not in before:
-        return _named(declared, "tensor")
+        return named(declared, "tensor")
     program, known = bound(path, index.segments, at, offset)
     found: list[Choice] = []
     call = _CALL.search(before)
     if call and call[1] == "reduce_scatter" and re.search(r",\s*\w+\s*@\s*$", call[2]):
         return _placed(declared)
-    if call and call[1] == "reduce_scatter" and "," in call[2]:
-        found += _named(declared, "dim")
+    if call and call[1] in ("reduce_scatter", "all_to_all") and "," in call[2]:
+        found += named(declared, "dim")
     if call and call[1] in BUILT_LAYOUTS:
-        return _named(declared, "axis")
+        return named(declared, "axis")
     if call and re.search(r"\bover\s*=\s*$", call[2]):
-        return _named(declared, "axis")
+        return named(declared, "axis")
     if program is not None:
         for name, type in known.items():
             shown = type_text(type, program.mesh)
             found.append(Choice(name, "value", shown, placement_text(program, type)))
-            for placement in type.placements if type.rank > 1 else ():
-                if isinstance(placement, Shard) and placement.dim == 0:
-                    found.append(Choice(f"all_gather({name})", "function", f"{shown}: gathers it", "", True))
-                if isinstance(placement, Partial):
-                    found.append(Choice(f"all_reduce({name})", "function", f"{shown}: adds it up", "", True))
-                    rows = [d for d, kind in declared.items() if kind == "dim"]
-                    first = re.match(r"[^\[]*\[(\w+)", shown)
-                    if first and first[1] in rows:
-                        text = f"reduce_scatter({name}, {first[1]})"
-                        found.append(Choice(text, "function", f"{shown}: adds it up, sharded", "", True))
+            found += [Choice(text, "function", f"{shown}: {what}", "", True)
+                      for text, what in _mends(program, name, type)]
     found += [Choice(f.name, "function", f.signature, f"{f.operands}: {f.result}") for f in functions().values()]
-    return [*found, *_named(declared, "kernel"), Choice("with", "keyword")]
+    return [*found, *named(declared, "kernel"), Choice("with", "keyword")]
 
 
 def _placed(declared: dict[str, str]) -> list[Choice]:
     """What may stand behind the `@` of a dimension: an axis, or a layout over one."""
-    axes = _named(declared, "axis")
+    axes = named(declared, "axis")
     texts = [f"{kind}({axis.text}{more})" for kind, more in BUILT_LAYOUTS.items() for axis in axes]
     return axes + [Choice(text, "function", "a layout of shards") for text in texts]
 
 
-def _named(declared: dict[str, str], kind: str) -> list[Choice]:
-    return [Choice(name, kind) for name, k in declared.items() if k == kind]
+def _mends(program: Program, name: str, type: TensorType) -> list[tuple[str, str]]:
+    """The collectives that give a value another placement, of those that are built: its text and what it does."""
+    if type.rank != 2:
+        return []
+    placed = list(enumerate(type.placements))
+    cut = [i for i, p in placed if isinstance(p, Shard)]
+    rows = [i for i in cut if type.placements[i].dim == 0]
+    sums = [i for i, p in placed if isinstance(p, Partial)]
+    dims = [_dim_name(program, size) for size in type.shape]
+    found = []
+    for axes in ([rows[-1:], rows] if len(rows) > 1 else [rows] if rows else []):  # the inner axis first, then both
+        found.append((f"all_gather({name}{_over(program, axes, cut)})", "gathers it"))
+    if len(placed) == len(cut) == 1 and all(dims):
+        here = type.placements[cut[0]].dim
+        found.append((f"all_to_all({name}, {dims[here]} -> {dims[1 - here]})", "shards the other dimension"))
+    for axis in sums:
+        over = _over(program, [axis], sums)
+        found.append((f"all_reduce({name}{over})", "adds it up"))
+        if dims[0]:
+            found.append((f"reduce_scatter({name}, {dims[0]}{over})", "adds it up, sharded"))
+    return found
+
+
+def _over(program: Program, axes: list[int], fit: list[int]) -> str:
+    """The axes of a collective, where more than one fits."""
+    names = [program.mesh.axes[i].name for i in axes]
+    text = names[0] if len(names) == 1 else f"({', '.join(names)})"
+    return f", over = {text}" if len(fit) > 1 else ""
+
+
+def _dim_name(program: Program, size: SymSize) -> str:
+    """The name of a size; "" if it has none, or more than one."""
+    if isinstance(size, DimRef):
+        return size.name
+    names = [name for name, value in program.constants.items() if value == size]
+    return names[0] if len(names) == 1 else ""

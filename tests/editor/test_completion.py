@@ -1,0 +1,40 @@
+"""What is offered at a place, in every kind of item."""
+
+import pytest
+
+from chunkdsl.editor.complete import completions
+from chunkdsl.editor.names import Index
+from chunkdsl.editor.segments import segments
+
+FILE = """\
+mesh tp[4] over nvlink
+dim M = 1..4096
+tensor x : bf16[M @ tp, 64]
+policy p { chunk = 1 MiB }
+plan r(t) : all_gather over tp { send t[rank] to 0 }
+kernel g(A) -> B = "k.py" : f { A = a : [m] }
+op mlp(x) -> y {
+    u = all_gather(x)
+    y = gelu(u)
+}
+"""
+
+
+@pytest.mark.parametrize("typed, offered, not_offered", [
+    ("", {"op", "plan", "gradient"}, {"x", "u"}), ("plan q(t) : ", {"all_gather", "all_to_all"}, {"tp"}),
+    ("plan q(t) : all_gather over ", {"tp"}, {"M", "x"}), ("plan q(t) : all_gather over tp { ", {"send", "for"}, {"x"}),
+    ("plan q(t) : all_gather over tp { send ", {"t", "t[rank]"}, {"x"}),
+    ("use plan \"f\" as z : ", {"all_reduce"}, {"tp"}),
+    ("plan q(t) : all_gather over tp { for i in range(2) { send t[i] to (", {"i", "rank", "tp_rank", "cdiv"}, {"x"}),
+    ("gradient ", {"mlp"}, {"x", "p"}), ("gradient mlp -> dx saves ", {"x", "u", "y"}, {"p", "M"}),
+    ("gradient mlp -> dx with ", {"p", "overlap"}, {"x"}),
+    ("kernel k(A) -> B, C = \"f\" : f { ", {"A", "B", "C", "arg"}, {"x"}),
+    ("op z(x) -> y { y = all_gather(x) with { route = ", {"ring", "r"}, {"p"}),
+    ("policy z { chunk = 512 along ", {"M"}, {"4 MiB"}), ("policy z { chunk = 8 per ", {"shard"}, {"M"}),
+    ("op z(x) -> y { y = all_to_all(x, ", {"M"}, {"tp"}), ("tensor q : bf16[M @ ", {"tp"}, {"M"}),
+    ("# plan ", set(), {"op"}), ("use plan \"", set(), {"op"}),
+])  # fmt: skip
+def test_choices(typed, offered, not_offered):
+    text = FILE + typed
+    found = {c.text for c in completions("x.chunk", Index(segments(text)), text, len(text))}
+    assert offered <= found and not found & not_offered, found
