@@ -329,9 +329,8 @@ def op(params, value):
     return HEAD + PARTS + PACK + OP % (params, value)
 
 
-USER_PLAN = "plan r(t) : all_gather over tp {\n    for i in range(1, tp) { send t[rank] to (rank + i) mod tp }\n}\n"
-
-EXCHANGE = HEAD + "tensor z : bf16[M, K @ tp]\nop f(z) -> y { y = all_to_all(z, K -> M) with { route = r } }\n"
+EXCHANGE = HEAD + "tensor z : bf16[M, K]\ntensor v : bf16[N @ tp, K]\n"
+EXCHANGE += "op f(z, v) -> y { y = all_to_all(z @ v.T, N -> M) with { route = r } }\n"
 EXCHANGE += "plan r(t) : all_to_all over tp {\n    for i in range(tp) {\n"
 EXCHANGE += "        if i != rank { send t[i] to i into t[rank] }\n    }\n}\n"
 NOT_BUILT = {

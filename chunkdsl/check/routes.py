@@ -278,8 +278,8 @@ def not_kept(breach: Breach, source: Source) -> Finding:
     """After the last step holds what the plan's contract says, on every rank.
 
     `all_gather`: every shard, in its place. `reduce_scatter`: of the own shard the sum of all ranks' addends.
-    `all_reduce`: that of every shard. `all_to_all`: in place r what rank r held for this rank; pieces go straight from
-    the input. A route that does so for some world sizes only is refused for the others.
+    `all_reduce`: that of every shard. `all_to_all`: in place r what rank r held for this rank. A route that does so for
+    some world sizes only is refused for the others.
 
     Fails:
         mesh tp[6]

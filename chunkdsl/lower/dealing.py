@@ -15,7 +15,8 @@ from chunkdsl.lower.all_to_all_choices import settle_arrivals, settle_departures
 from chunkdsl.lower.choices import Choices, rows_tiling
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.over_rows import OverRowsLaunches
-from chunkdsl.lower.routed import settle_exchange
+from chunkdsl.lower.routed import chunk_of, settle_blocks, settle_exchange
+from chunkdsl.plan.extents import Relay
 from chunkdsl.plan.routes import GATHER_PEERS, Walk
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import (
@@ -71,13 +72,14 @@ class Dealing(OverRowsLaunches):
         onto_rows = deal.onto == "rows"
         source, _ = self._place(value.args[0], f"{name}_shard")
         name = f"{source}_dealt" if source.startswith(f"{self.op.name}_") else f"{self.op.name}_{source}_dealt"
-        name = self._fresh(name, "", "_arrived", "_ready", "_pieces", "_sent")
+        ends = ("", "_arrived", "_ready", "_pieces", "_sent", "_relay", "_relay_arrived", "_relay_pieces")
+        name = self._fresh(name, *ends)
         dtype, rows, cols = self._dtype(value), self._rows(value), self._cols(value)
         settle = Choices(value, f"{self.op.name}: all_to_all({source})", self.report, self.choices, self.settled)
-        settle_exchange(value, self.program, settle)
+        routing = settle_exchange(value, self.program, settle)
         if not settle.ok:
             raise Refused
-        info = settle_arrivals(settle, deal.onto)
+        info = settle_blocks(settle, routing, deal.onto) if routing else settle_arrivals(settle, deal.onto)
         chunk, copy_engine = self._chunked(settle, value, info)
         self._aligned(value, value.span)
         if copy_engine and not isinstance(value.type.shape[1], int):
@@ -93,13 +95,18 @@ class Dealing(OverRowsLaunches):
             held = self._cols(value.args[0])
             self.buffers.append(Buffer(sent, "symmetric", dtype, "whole" if onto_rows else "shard", rows, held))
         if not copy_engine:
-            self.counters.append(Flags(f"{name}_pieces", "local", "chunk", rows, chunk))
+            self.counters.append(Flags(f"{name}_pieces", "local", "pair" if routing else "chunk", rows, chunk))
+        relay = Relay(f"{name}_relay", f"{name}_relay_arrived", f"{name}_relay_pieces") if routing else None
+        if relay:
+            self.buffers.append(Buffer(relay.buffer, "symmetric", dtype, "world", rows, deal.cols))
+            self.flags.append(Flags(relay.arrived, "symmetric", "chunk", rows, chunk))
+            self.counters.append(Flags(relay.counters, "local", "pair", rows, chunk))
         moves = Moves(
             name=f"{name}_move",
             kind="deal",
             via=info["via"],
             side=info["side"],
-            walk=GATHER_PEERS[info["route"]],
+            walk=None if routing else GATHER_PEERS[info["route"]],
             programs=info["place"].programs if info["place"] else 0,
             source=sent or source,
             buffer=name,
@@ -109,7 +116,9 @@ class Dealing(OverRowsLaunches):
             ready=f"{name}_ready" if pull else None,
             counters=f"{name}_pieces",
             line=line,
+            routing=routing,
             deal=deal,
+            relay=relay,
         )
         staging = Staging(
             f"{name}_stage", source, name, dtype, cols, rows, moves.ready, pull and copy_engine, line, deal, sent
@@ -126,7 +135,7 @@ class Dealing(OverRowsLaunches):
         deal = self._deal(dealt)
         onto_rows = deal.onto == "rows"
         settle = Choices(dealt, f"{self.op.name}: all_to_all", self.report, self.choices, self.settled)
-        settle_exchange(dealt, self.program, settle)
+        settle_exchange(dealt, self.program, settle, product=True)
         if not settle.ok:
             raise Refused
         info = settle_departures(settle)
@@ -157,7 +166,9 @@ class Dealing(OverRowsLaunches):
         onto rows a tile needs the parts of every rank, and so many bytes arrive for it."""
         rows, copy_engine = self._rows(value), info["via"] == "copy_engine"
         row_bytes = evaluate(value.type.shape[1], self.highs) * value.type.dtype.bytes
-        chunk = settle.chunk_rows(row_bytes)
+        routing = info.get("routing")
+        shard = -(-evaluate(rows, self.highs) // self.world)
+        chunk = chunk_of(settle, routing, row_bytes, shard, self.grid) if routing else settle.chunk_rows(row_bytes)
         copies = settle.buffers(row_bytes * -(-evaluate(rows, self.highs) // self.world), copy_engine)
         self._settled(settle, info)
         self.slots.append(copies)

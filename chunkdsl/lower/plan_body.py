@@ -141,7 +141,10 @@ class _Rank:
 
     def _flat(self, index: tuple[nodes.Size, ...], what: str, span: Span) -> int:
         """The number of a rank or shard: one number over all axes, or one for each axis."""
-        axes = self.body.axes if len(index) > 1 else (("", prod(size for _, size in self.body.axes)),)
+        whole = prod(size for _, size in self.body.axes)
+        if what == "shard" and self.body.plan.contract.text == "all_to_all":
+            whole *= 2  # with the places of the relay
+        axes = self.body.axes if len(index) > 1 else (("", whole),)
         number = 0
         for node, (name, size) in zip(index, axes, strict=True):
             value = self.number(node)

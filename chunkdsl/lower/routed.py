@@ -92,12 +92,38 @@ def settle_halves(settle: Choices, routing: Routing, algorithm: str, world: Worl
     return halves if settle.ok else None
 
 
-def settle_exchange(value: Value, program: Program, settle: Choices) -> None:
-    """Take the plan that an all_to_all names, if it names one: the swizzle of the language, pushed or pulled."""
+def settle_exchange(value: Value, program: Program, settle: Choices, product: bool = False) -> Routing | None:
+    """The plan that an all_to_all names; None if it names none, or the swizzle of the language, pushed or pulled.
+    `product`: its tiles send what they make, straight to where it belongs."""
     routing = routing_of(value, program, settle)
-    if routing is not None and built_in(settle, routing) is None:
-        what = "a plan of an all_to_all other than one loop of peers rank + 1, rank + 2, ..."
-        settle.refuse(not_built_yet(what, settle.span("route"), "use direct or swizzle"))
+    if routing is None or built_in(settle, routing) is not None:
+        return None
+    if product:
+        what = "a plan of an all_to_all of a product other than one loop of peers rank + 1, rank + 2, ..."
+        settle.refuse(not_built_yet(what, settle.span("route"), "use direct or swizzle, or bind the product to a name"))
+    return routing
+
+
+def settle_blocks(settle: Choices, routing: Routing, onto: str) -> dict:
+    """via, side, place and order of the all_to_all of a tensor along a plan; `route` is None."""
+    why = f"no parametric form: {routing.why_not}" if routing.form is None else "its form is none of the language's"
+    settle.record.append(Choice(settle.where, f"plan {routing.name}", "a table", why))
+    vias, _ = vias_of(settle, routing, "blocks begin at any column")
+    place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
+    order = settle.pick("order", "arrival", "tiles start with what is there")
+    side, name = settle.policy.side, routing.name
+    if vias != {"ldst"}:
+        other = min(vias - {"ldst"})
+        settle.refuse_transport(f"route = {name}, via = {other}", "a plan's blocks go by ordinary stores", "via")
+    elif routing.fetches:
+        settle.refuse_transport(f"route = {name}, fetch", "only the rank that has a block reads its input", "route")
+    elif side is not None:
+        settle.refuse_transport(f"route = {name}, side = {side}", "the plan says who sends", "side")
+    elif place.kind != "own_sms":
+        settle.refuse_transport(f"route = {name}, place = {place.kind}", "a plan has programs of its own", "place")
+    elif order == "local_first" and onto == "rows":
+        settle.refuse_transport(f"order = {order}", "its tiles are of one shard, the rank's own", "order")
+    return dict(route=None, via="ldst", side="push", place=place, order=order, routing=routing)
 
 
 def settle_sum(settle: Choices, routing: Routing) -> dict:

@@ -168,6 +168,16 @@ class Destination:
 
 
 @record
+class Relay:
+    """Where blocks of an all_to_all along a plan lie on their way: `buffer` has a place for each rank, and `arrived` a
+    word for each chunk of one."""
+
+    buffer: str
+    arrived: str
+    counters: str
+
+
+@record
 class Moves:
     """Chunks carried by programs of the launch (or by a copy lane: via copy_engine).
 
@@ -197,6 +207,7 @@ class Moves:
     routing: Routing | None = None
     deal: Deal | None = None
     otherwise: str = ""
+    relay: Relay | None = None  # of a deal along a plan
 
     @property
     def ring(self) -> bool:

@@ -19,7 +19,8 @@ class Piece:
 
     What `shard` numbers depends on the contract. all_gather: whose input it is; a rank's own input is the shard of its
     number. reduce_scatter, all_reduce: a place in the result; a rank's input has all of them. all_to_all: in a rank's
-    input who it is for, in its result who it is from; there every source is an input, and nothing is passed on."""
+    input, the source of a step, who it is for; in its result, the target, who it is from; from the number of ranks on,
+    places of its relay, which hold a block that goes on, one each."""
 
     shard: int
     part: int = 0

@@ -18,8 +18,9 @@ Rows = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class RouteTable:
-    """kind "hops": (peer, shard, part, 1 if it fetches) in the order in which a rank takes them up; with `otherwise`
-    (see Moves) also 1 for TMA.
+    """kind "hops": (peer, shard, part, 1 if it fetches) in the order in which a rank takes them up; with
+    `otherwise` (see Moves) also 1 for TMA.
+    kind "blocks": (peer, place here, place there, giver, taker, part) of the blocks of an all_to_all, places as in plans.
     kind "order": shards in the order of the rank's tiles, one a row.
     kind "adding": like hops, (peer, shard, part, place there, first place and number of the arrivals to add here).
     kind "final": (first place, number) of the arrivals that make up the rank's own shard.
@@ -35,6 +36,7 @@ class RouteTable:
         """What the numbers of a row are."""
         return {
             "hops": f"peer, shard, part, 1 to fetch{', 1 by TMA' * bool(self.otherwise)}",
+            "blocks": "peer, place here, place there, whose input, for whom, part",
             "order": "shards as their tiles come",
             "adding": "peer, shard, part, place there, first place here, arrivals to add",
             "final": "first place, arrivals that make up the own shard",
@@ -55,6 +57,8 @@ class RouteTable:
             return tuple(
                 tuple((f.step.peer, f.source, f.part, kept.place(f), *kept.taken_up(f)) for f in mine) for mine in flows
             )
+        if self.kind == "blocks":
+            return tuple(tuple((f.step.peer, f.source, f.target, *f.block, f.part) for f in mine) for mine in flows)
         return tuple(tuple((*_hop(f), *self._way(f)) for f in mine) for mine in flows)
 
     def _way(self, flow: Flow) -> tuple[int, ...]:
@@ -92,7 +96,8 @@ def route_tables(op: OpSchedule) -> Iterator[RouteTable]:
         for m in n.moves:
             if m.routing is None or not m.routing.tabled:
                 continue
-            yield RouteTable(hops_name(m.name), "hops" if m.kind == "gather" else "adding", m.routing, m.otherwise)
+            kind = {"gather": "hops", "scatter": "adding", "deal": "blocks"}[m.kind]
+            yield RouteTable(hops_name(m.name), kind, m.routing, m.otherwise)
             if m.routing in visited:
                 yield RouteTable(order_name(m.name), "order", m.routing)
             if m.kind == "scatter":

@@ -46,6 +46,11 @@ class Flow:
     level: int = 0
 
     @property
+    def block(self) -> tuple[int, int]:
+        """Of an all_to_all: the ranks whose input it comes from and that it is for."""
+        return self.base.block if self.base else (self.holder, self.source)
+
+    @property
     def inputs(self) -> tuple[Flow, ...]:
         """The flows whose data this one moves on."""
         return self.addends if self.base is None else (self.base, *self.addends)
@@ -118,11 +123,12 @@ class _Tracer:
     def _parts(self) -> int:
         """The least common multiple of all cuts, or 1 with a breach."""
         found, world, parts = self.found, self.world, 1
+        places = world * (2 if self.route.contract == "all_to_all" else 1)
         for rank, steps in enumerate(self.route.steps):
             for step in steps:
                 for piece in (step.source, step.target):
-                    if not 0 <= piece.shard < world:
-                        found.outside(rank, step, f"shard {piece.shard}", f"there are {world}, counted from 0")
+                    if not 0 <= piece.shard < places:
+                        found.outside(rank, step, f"shard {piece.shard}", f"there are {places}, counted from 0")
                     elif not (piece.parts >= 1 and 0 <= piece.part < piece.parts):
                         found.outside(rank, step, f"part {piece.part} of {piece.parts}", "parts count from 0")
                     else:
@@ -153,7 +159,8 @@ class _Tracer:
         for rank in range(self.world):
             for shard in range(self.world) if self.sums else (rank,):
                 for part in range(parts):
-                    self.held[rank, shard, part] = Held((shard,), 1 << rank if self.sums else 1)
+                    what = (rank, rank) if self.route.contract == "all_to_all" else (shard,)
+                    self.held[rank, shard, part] = Held(what, 1 << rank if self.sums else 1)
 
     def _wanted(self) -> Iterator[tuple[int, int, int]]:
         """(rank, shard, mask) of what must be there at the end."""
@@ -179,11 +186,8 @@ class _Tracer:
                 self.found.overwritten(f, other)
 
     def _read(self, f: Flow) -> Held | None:
-        if self.route.contract == "all_to_all":  # straight from the input: shard d is for rank d
-            if f.source != f.reader or f.target != f.holder:
-                self.found.misdirected(f)
-                return None
-            return Held((f.target,), 1)
+        if self.route.contract == "all_to_all" and f.source < self.world:
+            return Held((f.holder, f.source), 1)  # of the input: from this rank, for that one
         held = self.held.get((f.holder, f.source, f.part))
         if held is None:
             self.found.absent(f)
@@ -193,7 +197,14 @@ class _Tracer:
 
     def _write(self, f: Flow, moved: Held, place: tuple[int, int, int]) -> None:
         before = self.held.get(place)
-        if moved.what != (f.target,):
+        if self.route.contract == "all_to_all":
+            if f.target < self.world and moved.what != (f.target, f.reader):
+                self.found.misdirected(f, *moved.what)
+            elif before is not None:
+                self.found.again(f, before.base)
+            else:
+                self.held[place] = Held(moved.what, 1, f)
+        elif moved.what != (f.target,):
             self.found.misplaced(f, moved.what[0])
         elif f.step.adding:
             if moved.mask & before.mask:

@@ -119,7 +119,7 @@ class Breaches:
     def again(self, f: Flow, before: Flow | None) -> None:
         lines = [line_of(f.issuer, f.step)]
         if before is None:
-            there, other = f"shard {f.target} is the input of rank {f.reader}", 0
+            there, other = f"shard {f.target} is the rank's own", 0
         else:
             there, other = f"it came there before: {line_of(before.issuer, before.step)}", before.step.line
         message = f"shard {f.target} reaches rank {f.reader}, which has it already: {line_of(f.issuer, f.step)}"
@@ -140,11 +140,9 @@ class Breaches:
         message = f"{line_of(f.issuer, f.step)}: that is the place of shard {f.target}, not of shard {shard}"
         self._add(routes.not_kept.code, f.step.line, message, [line_of(f.issuer, f.step)], "the wrong place")
 
-    def misdirected(self, f: Flow) -> None:
-        holder, reader = f.holder, f.reader
-        way = f"  from rank {holder} to rank {reader} goes t[{reader}] of rank {holder}, into t[{holder}]"
-        lines = [line_of(f.issuer, f.step), way]
-        message = f"{line_of(f.issuer, f.step)}: shard {f.source} of an input is for rank {f.source}"
+    def misdirected(self, f: Flow, giver: int, taker: int) -> None:
+        lines = [line_of(f.issuer, f.step), f"  what rank {giver} has for rank {taker} goes there, into t[{giver}]"]
+        message = f"{line_of(f.issuer, f.step)}: that is what rank {giver} has for rank {taker}"
         self._add(routes.not_kept.code, f.step.line, message, lines, "the wrong shard or place")
 
     def twice(self, f: Flow, before: Held, mask: int) -> None:

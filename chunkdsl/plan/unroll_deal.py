@@ -61,8 +61,13 @@ def carry(f: Frame, b: Blocks, m: Moves, giver: int, taker: int, first: int, end
         return ()
     if m.side == "pull":
         return (Access(Act.COPY, to, b.source(m.source, giver, taker, first, end, f.slot)),)
-    made = Access(Act.PUT, to, None, m.source, 1, b.origin(giver, taker, first))
-    return (*_held(f, b, m.source, giver, taker, first, end), made)
+    return put(f, b, m.source, giver, taker, first, end, to)
+
+
+def put(f: Frame, b: Blocks, source: str, giver: int, taker: int, first: int, end: int, to: Region) -> tuple:
+    """The same of the operand itself, to any place."""
+    made = Access(Act.PUT, to, None, source, 1, b.origin(giver, taker, first))
+    return (*_held(f, b, source, giver, taker, first, end), made)
 
 
 def _held(f: Frame, b: Blocks, source: str, giver: int, taker: int, first: int, end: int) -> list[Access]:

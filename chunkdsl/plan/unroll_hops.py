@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.schedule import Moves
+from chunkdsl.plan.unroll_deal import Blocks, put
 from chunkdsl.plan.unroll_frame import Frame
 
 
 def add_hop(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
     """The chunks of one of a rank's flows."""
-    return (_gather if m.kind == "gather" else _scatter)(f, m, rank, number, lane, begin)
+    kinds = {"gather": _gather, "scatter": _scatter, "deal": _deal}
+    return kinds[m.kind](f, m, rank, number, lane, begin)
 
 
 def _gather(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
@@ -63,6 +65,36 @@ def _scatter(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) 
         waits += tuple(f.chunk(m.arrived, rank, kept.place(a), c, a.issuer) for a in flow.addends)
         gives = (f.chunk(m.arrived, peer, place, c, rank),)
         label = f"carries partial sums of shard {shard}, chunk {c} to rank {peer}"
+        line = flow.step.line or m.line
+        made.append(
+            f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
+        )
+    return made
+
+
+def _deal(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
+    """A block goes from the own input, or the place of the relay where it lies, to its place or one of a relay."""
+    g, chunk, b, made = f.geometry, f.launch.chunk, Blocks(f, m.deal), []
+    flow = m.routing.flows(rank, f.grid)[number]
+    (giver, taker), peer, relay = flow.block, flow.reader, m.relay
+    here, there = flow.source - f.world, flow.target - f.world
+    size, width = g.chunk(chunk), b.width(giver, taker)
+    for c in m.routing.chunks(chunk, g, flow.part, f.grid):
+        first, end = c * size, min((c + 1) * size, f.heights[b.shard(giver, taker)])
+
+        def relayed(on: int, place: int, first=first, end=end) -> Region:
+            at = place * g.stride
+            return Region(relay.buffer, on, f.slot, at + first, at + end, 0, width)
+
+        accesses: tuple[Access, ...] = ()
+        if first < end and width > 0:
+            to = relayed(peer, there) if there >= 0 else b.place(m.buffer, giver, taker, first, end)
+            accesses = (Access(Act.COPY, to, relayed(rank, here)),) if flow.base else put(
+                f, b, m.source, giver, taker, first, end, to)  # fmt: skip
+        waits = (f.chunk(relay.arrived, rank, here, c, flow.base.issuer),) if flow.base else ()
+        word = (relay.arrived, peer, there) if there >= 0 else (m.arrived, peer, flow.target)
+        gives = (f.chunk(*word, c, rank),)
+        label = f"deals the block of rank {giver} for rank {taker}, chunk {c} from rank {rank} to rank {peer}"
         line = flow.step.line or m.line
         made.append(
             f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))

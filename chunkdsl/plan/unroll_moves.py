@@ -59,7 +59,7 @@ def steps_of(m: Moves, rank: int, grid: World) -> int:
 def add_moves(f: Frame, m: Moves, rank: int, lane: str, begin: int) -> list[int]:
     """All moves of a rank in the order in which they start: peer by peer; of a deal onto rows chunk by chunk, as a
     tile needs its chunk from every peer."""
-    if m.kind == "deal" and m.deal.onto == "rows":
+    if m.kind == "deal" and m.deal.onto == "rows" and m.routing is None:
         chunks = range(f.geometry.chunks(f.launch.chunk))
         return [t for c in chunks for t in add_chunk(f, m, rank, c, lane, begin)]
     return [t for step in range(steps_of(m, rank, f.grid)) for t in add_move(f, m, rank, step, lane, begin)]

@@ -58,6 +58,9 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
     if n.from_every:  # the own block of a staged deal was there before the launch
         pull, staged = f.gather is not None and f.gather.side == "pull", f.gather is not None
         sources = [q for q in range(f.world) if not (staged and q == rank)]
+        if staged and (route := f.gather.routing) is not None:
+            parts = [(c, route.part_of(n.chunk, c, f.grid)) for c in awaited]
+            return [(q, c, route.issuer(rank, q, part, f.grid)) for q in sources for c, part in parts]
         return [(q, c, rank if pull else q) for q in sources for c in awaited]
     if f.gather is None:  # sent by the owner's tiles
         return [(owner, c, owner) for c in awaited]

@@ -34,3 +34,15 @@ def dealt(m: Moves, total: str, rows: str, own_buffer: bool) -> Iterator[tuple[s
         tensors |= {"table": f"self._{m.buffer}.table", "arrived_peers": f"self._{m.arrived}.table"}
     for name, text in tensors.items():
         yield f"{x}_{name}", text, "None", False
+
+
+def relayed(m: Moves) -> Iterator[tuple[str, str, str, bool]]:
+    """The same of the places of blocks on their way."""
+    x, relay = m.name, f"self._{m.relay.buffer}"
+    for name, text in {"relay_pitch": f"pitch_of({relay}.local)", "relay_cap": "W * stride_cap"}.items():
+        yield f"{x}_{name}", text, text, True
+    flags = f"self._{m.relay.arrived}"
+    tensors = {"relay": f"{relay}.local", "relay_table": f"{relay}.table", "relayed": f"{flags}.local",
+               "relayed_peers": f"{flags}.table", "relay_counters": f"self._{m.relay.counters}"}  # fmt: skip
+    for name, text in tensors.items():
+        yield f"{x}_{name}", text, "None", False

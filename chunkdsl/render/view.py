@@ -15,7 +15,7 @@ from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
 from chunkdsl.render.body import BodyView
-from chunkdsl.render.deal import dealt
+from chunkdsl.render.deal import dealt, relayed
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
 
 SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
@@ -316,6 +316,9 @@ class LaunchView:
             yield from self._chunk(f"{x}_chunk", chunk)
             total, rows = dim_text(m.deal.cols.size, "dims"), dim_text(self.launch.rows, "bounds")
             yield from (Argument(*found) for found in dealt(m, total, rows, m.source in self.pitched))
+            if m.routing is not None:
+                yield from self._rows_of(m, chunk)
+                yield from (Argument(*found) for found in relayed(m))
             return
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk)
@@ -337,7 +340,8 @@ class LaunchView:
             yield Argument(f"{x}_done", f"self._{m.done}", "None")
         yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
 
-    def _hops(self, m: Moves, chunk):
+    def _rows_of(self, m: Moves, chunk):
+        """The table of a plan, how many rows it has, and chunks of one."""
         x, table = m.name, hops_name(m.name)
         count, parts = "W - 1", "1"
         if m.routing.tabled:
@@ -346,6 +350,10 @@ class LaunchView:
         chunks = f"{chunk.count} // {parts}" if isinstance(chunk, ChunkCount) else f"cdiv(shard, {chunk_text(chunk)})"
         yield Argument(f"{x}_count", count, "0", True)
         yield Argument(f"{x}_chunks", chunks, "1", True)
+
+    def _hops(self, m: Moves, chunk):
+        x = m.name
+        yield from self._rows_of(m, chunk)
         yield Argument(f"{x}_arrived_peers", f"self._{m.arrived}.table", "None")
         if m.ready:
             yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")

@@ -74,6 +74,26 @@ def doubling_route(draw, contract: str, world: int) -> Route:
     return Route("doubling", contract, (world,), tuple(map(tuple, steps)))
 
 
+def path_route(draw, contract: str, world: int) -> Route:
+    """An all_to_all whose blocks go straight, or over other ranks, where they lie in random places of the relay."""
+    steps: list[list[Step]] = [[] for _ in range(world)]
+    cuts, taken = draw(1, 2), [shuffled(draw, list(range(world, 2 * world))) for _ in range(world)]
+    for giver, taker in product(range(world), range(world)):
+        if giver == taker:
+            continue
+        others = shuffled(draw, [r for r in range(world) if r not in (giver, taker)])
+        over = [r for r in others[: draw(0, len(others))] if taken[r]]
+        at, place = giver, taker
+        for number, to in enumerate([*over, taker]):
+            there = giver if to == taker else taken[to].pop()
+            for part in range(cuts):
+                source, target = Piece(place, part, cuts), Piece(there, part, cuts)
+                when, lane = (number, giver, taker, part), draw(0, 1)
+                steps[at].append(Step("send", source, target, to, False, when, lane, line=1))
+            at, place = to, there
+    return Route("paths", contract, (world,), tuple(tuple(sorted(s, key=lambda x: x.when)) for s in steps))
+
+
 def shuffled(draw, items: list) -> list:
     made = list(items)
     for i in range(len(made) - 1, 0, -1):
@@ -116,6 +136,8 @@ def plant(draw, route: Route, fault: str) -> Route:
 
 def keeps_contract(route: Route) -> bool:
     """By execution: every piece that the contract asks for holds what it should, whatever came on the way."""
+    if route.contract == "all_to_all":
+        return exchanges(route)
     gather, parts = route.contract == "all_gather", 2
     held: dict[tuple[int, int, int], Counter] = {}
     for rank in range(route.world):
@@ -141,3 +163,19 @@ def keeps_contract(route: Route) -> bool:
             if any(held.get((rank, shard, part)) != Counter(want) for part in range(parts)):
                 return False
     return True
+
+
+def exchanges(route: Route) -> bool:
+    """The same of an all_to_all: inputs are apart from results and relays, which follow one another in `put`."""
+    world, parts = route.world, 2
+    put: dict[tuple[int, int, int], tuple[int, int]] = {}
+    steps = sorted(((rank, s) for rank, mine in enumerate(route.steps) for s in mine), key=lambda pair: pair[1].when)
+    for rank, step in steps:
+        each = parts // step.source.parts
+        for part in range(step.source.part * each, (step.source.part + 1) * each):
+            here = step.source.shard
+            block = (rank, here) if here < world else put.get((rank, here, part))
+            if block is None:
+                return False
+            put[step.peer, step.target.shard, part] = block
+    return all(put.get((r, q, part)) == (q, r) for r in range(world) for q in range(world) if q != r for part in (0, 1))

@@ -42,6 +42,10 @@ SPECS = {
     + "}}\nop f(x, w) -> y {{ y = reduce_scatter(x @ w, M) " + POLICY,
     "all_reduce": ADDENDS + "plan p(t) : all_reduce over tp {{\n" + ADD + GATHER
     + "}}\nop f(x, w) -> y {{ y = all_reduce(x @ w) " + POLICY,
+    "all_to_all": "dim D = {wide}\ntensor x : bf16[M, D @ tp]\ntensor w : bf16[D, 16]\n"
+    "plan p(t) : all_to_all over tp {{\n    for i in range(tp) {{ if i != rank {{\n"
+    "        for h in range(2) {{ send t[i] part h of 2 to i into t[rank] part h of 2 }}\n    }} }}\n"
+    "}}\nop f(x, w) -> y {{ y = all_to_all(x, D -> M) @ w " + POLICY,
 }  # fmt: skip
 
 
@@ -58,7 +62,7 @@ def along(route: Route) -> tuple[Schedule, OpSchedule]:
     made, _ = scheduled(route.contract, route.world)
     routing = Routing("r", route.contract, ("tp",), 1, lambda world: route)
     halves = halves_of(routing) if route.contract == "all_reduce" else (routing, routing)
-    of = {"scatter": halves[0], "gather": halves[1]}
+    of = {"scatter": halves[0], "gather": halves[1], "deal": routing}
     launches = []
     for n in made.ops[0].launches:
         moves = tuple(replace(m, routing=of[m.kind]) for m in n.moves)
@@ -111,8 +115,10 @@ COLUMNS = {
     "hops": {"peer": 0, "shard": 1, "part": 2, "way": 3},
     "adding": {"peer": 0, "shard": 1, "part": 2, "place": 3, "first": 4, "early": 5},
     "final": {"final": 1},
+    "blocks": {"peer": 0, "here": 1, "there": 2, "giver": 3, "taker": 4, "part": 5},
 }
 FAULTS = ("drop", "again", "peer", "shard", "part", "way", "place", "first", "early", "final")
+OF_BLOCKS = ("here", "there", "giver", "taker")
 
 
 def spoil(draw, route: Route, fault: str) -> Tables | None:
@@ -134,8 +140,11 @@ def spoil(draw, route: Route, fault: str) -> Tables | None:
         column, row = COLUMNS[table.kind][fault], list(mine[i])
         if fault in ("early", "final"):
             row[column] -= 1
+        elif fault == "here":  # the input instead of the relay, or the other way round
+            row[column] = (row[column] + route.world) % (2 * route.world)
         else:
-            limit = {"part": table.routing.parts(route.world), "way": 2}.get(fault, route.world)
+            limits = {"part": table.routing.parts(route.world), "way": 2, "there": 2 * route.world}
+            limit = limits.get(fault, route.world)
             row[column] = (row[column] + draw(1, limit - 1)) % limit
         mine[i] = tuple(row)
     return tables
@@ -143,9 +152,11 @@ def spoil(draw, route: Route, fault: str) -> Tables | None:
 
 def fits(table: RouteTable, fault: str, row: tuple[int, ...], world: int) -> bool:
     if fault in ("drop", "again"):
-        return table.kind in ("hops", "adding")
+        return table.kind in ("hops", "adding", "blocks")
     if fault not in COLUMNS.get(table.kind, ()):
         return False
+    if fault in ("giver", "taker"):  # elsewhere they say no more than how much there is, which may be as much
+        return row[2 if fault == "giver" else 1] < world
     if fault == "part":
         return table.routing.parts(world) > 1
     return fault not in ("first", "early", "final") or row[-1] > 0
@@ -156,5 +167,6 @@ def read_early(text: str) -> str:
     gather = text.replace("    if content != holder:\n", "    if content == W:\n")
     loop = "        for k in range({}):\n            came ="
     scatter = gather.replace(loop.format("count"), loop.format("0"))
-    assert scatter != text
-    return scatter
+    deal = scatter.replace("    if here >= W:  # it lies", "    if here >= 2 * W:  # it lies")
+    assert deal != text
+    return deal

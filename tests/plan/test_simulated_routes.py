@@ -8,8 +8,8 @@ import os
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from random_routes import doubling_route, keeps_contract, ring_route, tree_route
-from simulated_routes import FAULTS, SPECS, along, read_early, simulate, spoil, wrong
+from random_routes import doubling_route, keeps_contract, path_route, ring_route, tree_route
+from simulated_routes import FAULTS, OF_BLOCKS, SPECS, along, read_early, simulate, spoil, wrong
 
 from chunkdsl.check.worlds import route_breaches
 from chunkdsl.plan.trace import trace
@@ -18,6 +18,8 @@ EXAMPLES = int(os.environ.get("CHUNKDSL_EXAMPLES", "1"))
 WORLDS = (2, 3, 4) if EXAMPLES > 1 else (2, 3)
 MAKERS = {"tree": (tree_route, (2, 3, 4)), "ring": (ring_route, (2, 3, 4)), "doubling": (doubling_route, (2, 4))}
 
+PATHS = path_route, (2, 3, 4)
+
 
 def drawn(data, contract, kinds=tuple(MAKERS), worlds=WORLDS):
     """(draw, a random route that is right and has memory for what arrives)."""
@@ -25,7 +27,7 @@ def drawn(data, contract, kinds=tuple(MAKERS), worlds=WORLDS):
     def draw(low, high):
         return data.draw(st.integers(low, high))
 
-    make, found = MAKERS[data.draw(st.sampled_from(kinds))]
+    make, found = PATHS if contract == "all_to_all" else MAKERS[data.draw(st.sampled_from(kinds))]
     route = make(draw, contract, data.draw(st.sampled_from([w for w in found if w in worlds])))
     assume(not route_breaches(along(route)[1], route.world))
     return draw, route
@@ -40,12 +42,13 @@ def test_contract_proof_and_simulator_agree_on_what_is_right(contract, data):
     assert wrong(simulate(route, (2 * route.world + 1, 1), draw(0, 3))) == []
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", (*FAULTS, *OF_BLOCKS))
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_what_is_broken_behind_the_proof_fails_in_the_simulator(fault, data):
-    adds = ("place", "first", "early", "final")
-    contract = data.draw(st.sampled_from([c for c in SPECS if fault not in adds or c != "all_gather"]))
+    adds, blocks = ("place", "first", "early", "final"), [c for c in SPECS if c == "all_to_all"]
+    some = [c for c in SPECS if c not in blocks and (fault not in adds or c != "all_gather")]
+    contract = data.draw(st.sampled_from(blocks if fault in OF_BLOCKS else some))
     passed_on = fault in ("first", "early")  # there is something to pass on from three ranks
     kinds, worlds = (("tree", "ring"), WORLDS[1:]) if passed_on else (tuple(MAKERS), WORLDS)
     draw, route = drawn(data, contract, kinds, worlds)
@@ -56,5 +59,5 @@ def test_what_is_broken_behind_the_proof_fails_in_the_simulator(fault, data):
 
 @pytest.mark.parametrize("contract", SPECS)
 def test_a_transfer_that_does_not_wait_for_what_it_passes_on_is_caught(contract):
-    route = ring_route(lambda low, high: high, contract, 3)
+    route = (path_route if contract == "all_to_all" else ring_route)(lambda low, high: high, contract, 3)
     assert any("race" in line for line in wrong(simulate(route, (11,), edit=read_early)))

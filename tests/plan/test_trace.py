@@ -37,6 +37,15 @@ def staggered(world):
     ])  # fmt: skip
 
 
+def relayed(world):
+    """What is for the rank after the next goes over the next, where it lies in place `world` + rank. Three ranks."""
+    return route("all_to_all", world, lambda r: [
+        ((0,), "send", (r + 2) % world, (r + 1) % world, {"into": world + r}),
+        ((1,), "send", (r + 1) % world, (r + 1) % world, {"into": r}),
+        ((2,), "send", world + (r - 1) % world, (r + 1) % world, {"into": (r - 1) % world}),
+    ])  # fmt: skip
+
+
 def total(world):
     """Recursive doubling with addition: each pair exchanges what it has."""
     return route("all_reduce", world, lambda r: [
@@ -61,7 +70,8 @@ def two_tier(nodes, gpus):
 
 
 @pytest.mark.parametrize("good", [
-    ring(1), ring(2), ring(5), ring_sum(1), ring_sum(4), staggered(5), total(8), two_tier(2, 3), two_tier(8, 8),
+    ring(1), ring(2), ring(5), ring_sum(1), ring_sum(4), staggered(5), relayed(3),
+    total(8), two_tier(2, 3), two_tier(8, 8),
 ])  # fmt: skip
 def test_published_algorithms_keep_their_contract(good):
     found = trace(good)
@@ -100,7 +110,11 @@ BROKEN = {
     "does not add": (change(ring_sum(4), 1, 1, adding=False), "CD323", "is lost"),
     "adds twice": (change(ring_sum(4), 1, 1, when=(-1,)), "CD323", "lacks the addend"),
     "adds its own again": (change(ring_sum(4), 2, 0, source=Piece(0), target=Piece(0)), "CD324", "counted twice"),
-    "wrong piece of an exchange": (change(staggered(4), 0, 0, source=Piece(2)), "CD323", "is for rank 2"),
+    "wrong piece of an exchange": (change(staggered(4), 0, 0, source=Piece(2)), "CD323", "what rank 0 has for rank 2"),
+    "relayed, and not there yet": (change(relayed(3), 0, 0, when=(3,)), "CD321", "does not hold"),
+    "a place of the relay taken twice": (change(relayed(3), 0, 1, target=Piece(3)), "CD322", "arrives a second time"),
+    "a block passed on to another place": (change(relayed(3), 0, 2, target=Piece(1)), "CD323", "has for rank"),
+    "no such place": (change(relayed(3), 0, 0, target=Piece(6)), "CD271", "there are 6"),
     "two additions at once": (
         route("reduce_scatter", 3, lambda r: [((0,), "send", d, d, {"adding": True}) for d in range(3) if d != r]),
         "CD325", "at once"),
