@@ -91,7 +91,7 @@ def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
             if m.routing is not None:
                 breaches = list(m.routing.breaches(world))
                 if not breaches:
-                    chunk = n.chunk if m.kind == "gather" else n.out_chunk
+                    chunk = n.out_chunk if m.kind == "scatter" else n.chunk
                     breaches = [b for b in (m.routing.uneven(chunk, world), m.routing.unstored(world)) if b]
                 found[m.routing.name, m.routing.contract] = breaches
     return [

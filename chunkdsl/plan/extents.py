@@ -43,3 +43,13 @@ class Result:
 
 def matrix_name(stack: str, index: int) -> str:
     return f"{stack}[{index}]"
+
+
+@record
+class Relay:
+    """Where blocks of an all_to_all along a plan lie on their way: `buffer` has a place for each rank, and `arrived` a
+    word for each chunk of one."""
+
+    buffer: str
+    arrived: str
+    counters: str

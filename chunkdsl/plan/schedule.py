@@ -26,7 +26,7 @@ from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
 from chunkdsl.plan.body import KernelBody
-from chunkdsl.plan.extents import Deal, Extent, Result
+from chunkdsl.plan.extents import Deal, Extent, Relay, Result
 from chunkdsl.plan.routes import Walk
 from chunkdsl.record import record
 
@@ -165,16 +165,6 @@ class Destination:
     via: str = "ldst"
     everyone: bool = False
     deal: Deal | None = None
-
-
-@record
-class Relay:
-    """Where blocks of an all_to_all along a plan lie on their way: `buffer` has a place for each rank, and `arrived` a
-    word for each chunk of one."""
-
-    buffer: str
-    arrived: str
-    counters: str
 
 
 @record

@@ -20,7 +20,7 @@ Rows = tuple[tuple[int, ...], ...]
 class RouteTable:
     """kind "hops": (peer, shard, part, 1 if it fetches) in the order in which a rank takes them up; with
     `otherwise` (see Moves) also 1 for TMA.
-    kind "blocks": (peer, place here, place there, giver, taker, part) of the blocks of an all_to_all, places as in plans.
+    kind "blocks": (peer, place here, place there, giver, taker, part) of an all_to_all's blocks, places as in plans.
     kind "order": shards in the order of the rank's tiles, one a row.
     kind "adding": like hops, (peer, shard, part, place there, first place and number of the arrivals to add here).
     kind "final": (first place, number) of the arrivals that make up the rank's own shard.

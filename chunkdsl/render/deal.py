@@ -34,6 +34,8 @@ def dealt(m: Moves, total: str, rows: str, own_buffer: bool) -> Iterator[tuple[s
         tensors |= {"table": f"self._{m.buffer}.table", "arrived_peers": f"self._{m.arrived}.table"}
     for name, text in tensors.items():
         yield f"{x}_{name}", text, "None", False
+    if m.relay:
+        yield from relayed(m)
 
 
 def relayed(m: Moves) -> Iterator[tuple[str, str, str, bool]]:

@@ -15,7 +15,7 @@ from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
 from chunkdsl.render.body import BodyView
-from chunkdsl.render.deal import dealt, relayed
+from chunkdsl.render.deal import dealt
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
 
 SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
@@ -318,7 +318,6 @@ class LaunchView:
             yield from (Argument(*found) for found in dealt(m, total, rows, m.source in self.pitched))
             if m.routing is not None:
                 yield from self._rows_of(m, chunk)
-                yield from (Argument(*found) for found in relayed(m))
             return
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk)
