@@ -316,8 +316,7 @@ class LaunchView:
             yield from self._chunk(f"{x}_chunk", chunk)
             total, rows = dim_text(m.deal.cols.size, "dims"), dim_text(self.launch.rows, "bounds")
             yield from (Argument(*found) for found in dealt(m, total, rows, m.source in self.pitched))
-            if m.routing is not None:
-                yield from self._rows_of(m, chunk)
+            yield from self._rows_of(m, chunk) if m.routing else ()
             return
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk)

@@ -112,7 +112,7 @@ BROKEN = {
     "adds its own again": (change(ring_sum(4), 2, 0, source=Piece(0), target=Piece(0)), "CD324", "counted twice"),
     "wrong piece of an exchange": (change(staggered(4), 0, 0, source=Piece(2)), "CD323", "what rank 0 has for rank 2"),
     "relayed, and not there yet": (change(relayed(3), 0, 0, when=(3,)), "CD321", "does not hold"),
-    "a place of the relay taken twice": (change(relayed(3), 0, 1, target=Piece(3)), "CD322", "arrives a second time"),
+    "a place of the relay taken twice": (change(relayed(3), 0, 1, target=Piece(3)), "CD322", "has it already"),
     "a block passed on to another place": (change(relayed(3), 0, 2, target=Piece(1)), "CD323", "has for rank"),
     "no such place": (change(relayed(3), 0, 0, target=Piece(6)), "CD271", "there are 6"),
     "two additions at once": (
