@@ -6,7 +6,7 @@ Calls are ragged, none, one row; a chunk is not a multiple of the tile.
 from pathlib import Path
 
 import pytest
-from emitted import GATHER, SCATTER, SMALL, built, failures, run
+from emitted import GATHER, REDUCE, SCATTER, SMALL, built, failures, run
 
 from chunkdsl.check.worlds import prove_op
 
@@ -21,6 +21,7 @@ def spec(head, file, contract, world):
 CASES = [
     (GATHER, "hierarchical_all_gather_2x2.xml", "all_gather", 4),
     (GATHER, "get_all_gather_3.json", "all_gather", 3),
+    (REDUCE, "all_pairs_all_reduce_3.xml", "all_reduce", 3),
     (SCATTER, "two_block_reduce_scatter_2.json", "reduce_scatter", 2),
 ]
 

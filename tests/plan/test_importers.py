@@ -6,6 +6,7 @@ import re
 
 import pytest
 from plan_files import FILES, FOLDER, PROGRAMS, Algo, Plan, put_all_gather, ring_all_gather, ring_all_reduce
+from random_routes import keeps_contract
 
 from chunkdsl.plan.importers import Kind, PlanFileError, import_plan
 from chunkdsl.plan.importers.msccl import TYPES
@@ -247,7 +248,7 @@ def test_two_sums_of_a_shard_at_once():
     assert kind is Kind.UNSUPPORTED and "a route keeps one sum of a shard on a rank" in message
 
 
-def test_a_piece_of_an_exchange_goes_straight():
+def test_a_piece_of_an_exchange_may_go_over_another_rank():
     """Rank 0's piece for rank 2 goes through rank 1's scratch."""
     a = Algo("relay", "alltoall", 3, 3, inplace=0, scratch=1)
     for r in range(3):
@@ -264,8 +265,12 @@ def test_a_piece_of_an_exchange_goes_straight():
         tb = a.block(r, send, recv, 1)
         end = {"src": ("i", 2) if r == 0 else ("s", 0)} if kind == "s" else {"dst": ("s", 0) if r == 1 else ("o", 0)}
         a.step(r, tb, kind, **end, hasdep=int((r, kind) == (1, "r")), dep=(3, 0) if (r, kind) == (1, "s") else (-1, -1))
-    kind, message, *_ = refusal(a.text(), "all_to_all", 3)
-    assert kind is Kind.UNSUPPORTED and "a route sends it straight" in message
+    route = take(a.text(), "all_to_all", 3)
+    assert [s.source.shard for s in route.steps[1] if s.source.shard >= 3] == [3]
+    assert keeps_contract(route) and trace(route).breaches == ()
+    back = a.text().replace('type="s" srcbuf="i" srcoff="2"', 'type="s" srcbuf="i" srcoff="1"', 1)
+    kind, message, *_ = refusal(back, "all_to_all", 3)
+    assert kind is Kind.UNSUPPORTED and "which is for itself" in message
 
 
 def test_a_read_of_scratch_that_nothing_wrote():

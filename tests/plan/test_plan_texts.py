@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_files import PROGRAMS
+from random_routes import path_route
 from test_dump import PLAN
 from test_importers import keeps_its_promise
 
@@ -73,6 +74,13 @@ def test_an_imported_route_is_written_and_read_again(name):
 @given(PLAN)
 def test_the_schema_describes_whole_plans_too(plan):
     assert list(VALID.iter_errors(json.loads(dump(plan)))) == []
+
+
+def test_a_route_over_relays_goes_round():
+    route = path_route(lambda low, high: high, "all_to_all", 3)
+    assert any(step.target.shard >= 3 for steps in route.steps for step in steps)
+    assert load_route(dump_route(route)) == route
+    assert trace(import_plan(dump_route(route), "r", "all_to_all", (3,))).breaches == ()
 
 
 ROUTE = dump_route(import_plan(PROGRAMS["ring all-gather"][0], "r", "all_gather", (4,)))

@@ -68,6 +68,7 @@ class _Follower:
         self.drafts: list[Draft] = []
         self.writes: dict[Place, list[int]] = {}  # numbers of the drafts into a place
         self.masks: dict[Place, list[int]] = {}  # addends in each version of a place
+        self.relays: dict[int, dict[tuple[int, ...], int]] = {}  # of a rank: the place of each block that goes on
         for rank in range(self.layout.world):
             for slot, what in self.layout.inputs(rank):
                 place = rank, self.layout.place(what, rank)
@@ -122,6 +123,8 @@ class _Follower:
         """A value of `holder` as the rank at the other end of the task's transfer has it."""
         self._settle(value, holder, task.span)
         (term,) = value.terms
+        if self.layout.contract == "all_to_all" and holder == value.what[1] != value.what[0]:
+            raise unsupported(f"rank {holder} passes on {self._say(value)}, which is for itself", task.span)
         return Value(value.what, value.mask, [Term(term.place, term.version, task, value.mask)])
 
     def _sum(self, task: Task, values: list[Value]) -> Value:
@@ -153,10 +156,7 @@ class _Follower:
         carried = [t for t in value.terms if t.by is not None]
         if not carried:
             return
-        where = self.layout.place(value.what, rank)
-        if where is None or (self.layout.contract == "all_to_all" and rank != value.what[1]):
-            raise unsupported(f"rank {rank} passes on {self._say(value)}; a route sends it straight", span)
-        place = rank, where
+        place = rank, self._relay(value, rank, span) or self.layout.place(value.what, rank)
         masks, writes = self.masks.setdefault(place, [0]), self.writes.setdefault(place, [])
         if own is None and masks[-1] == value.mask:  # it lies there already, by another way
             value.terms = [Term(place, len(writes))]
@@ -169,6 +169,18 @@ class _Follower:
             masks.append(masks[-1] | t.mask if adding else t.mask)
             self.drafts.append(Draft(t.by, t.place, t.version, place, adding))
         value.terms = [Term(place, len(writes))]
+
+    def _relay(self, value: Value, rank: int, span: Span | None) -> tuple[int, int] | None:
+        """The place of the relay where a block of an all_to_all lies on its way; None where it has arrived."""
+        if self.layout.contract != "all_to_all" or rank == value.what[1]:
+            return None
+        *block, part = value.what
+        mine = self.relays.setdefault(rank, {})
+        number = mine.setdefault(tuple(block), len(mine))
+        if rank == block[0] or number >= self.layout.world:
+            why = "came from there" if rank == block[0] else f"is one of more than {self.layout.world} such"
+            raise unsupported(f"rank {rank} passes on {self._say(value)}, which {why}", span)
+        return self.layout.world + number, part
 
     def _two_sums(self, value: Value, rank: int, span: Span | None):
         return unsupported(
@@ -199,9 +211,10 @@ class _Follower:
     # ---- when
 
     def _levels(self) -> list[int]:
-        if self.layout.contract == "all_to_all":  # every step reads an input, and inputs stay
-            return [0] * len(self.drafts)
         edges: list[Edge] = []
+        if self.layout.contract == "all_to_all":  # a step reads an input, and inputs stay, or a place written once
+            edges = [(self.writes[d.source][0], n, 1) for n, d in enumerate(self.drafts) if d.version]
+            return find_levels(len(self.drafts), edges)[0]
         for writes in self.writes.values():
             edges += [(a, b, 1) for a, b in pairwise(writes)]
         for number, d in enumerate(self.drafts):

@@ -89,7 +89,8 @@ def read_route(plan: Json, line_of: Callable[[int], int] | None = None) -> Route
                         plan.member("axes").span)
     if sum(len(r.items(MOST_STEPS)) for r in ranks) > MOST_STEPS:
         raise unsupported(f"more than {MOST_STEPS} steps", plan.member("steps").span)
-    steps = tuple(tuple(_read_step(s, len(ranks), line_of) for s in r.items(MOST_STEPS)) for r in ranks)
+    places = len(ranks) * (2 if contract.text() == "all_to_all" else 1)  # those of the relay too
+    steps = tuple(tuple(_read_step(s, len(ranks), places, line_of) for s in r.items(MOST_STEPS)) for r in ranks)
     return Route(plan.member("name").text(), contract.text(), axes, steps)
 
 
@@ -99,12 +100,12 @@ def _version(plan: Json) -> None:
         raise unsupported(f"format {found.data}; this version reads format {FORMAT}", found.span)
 
 
-def _read_step(step: Json, world: int, line_of: Callable[[int], int] | None) -> Step:
+def _read_step(step: Json, world: int, places: int, line_of: Callable[[int], int] | None) -> Step:
     members = step.fields(STEP)
     do = step.member("do")
     if do.text() not in ("send", "fetch"):
         raise malformed(f"wanted send or fetch, found {do.data!r}", do.span)
-    source = _read_piece(step.member("source"), world)
+    source = _read_piece(step.member("source"), places)
     when = tuple(w.integer(-LARGEST, LARGEST) for w in step.member("when").items(LONGEST_WHEN))
     named = members["named"].fields(tuple(members["named"].keys)) if "named" in members else {}
     via = members["via"] if "via" in members else None
@@ -112,7 +113,7 @@ def _read_step(step: Json, world: int, line_of: Callable[[int], int] | None) -> 
         raise malformed(f"wanted one of {', '.join(VIA)}, found {via.data!r}", via.span)
     line = members["line"].integer(0, LARGEST) if "line" in members else 0
     return Step(
-        do.text(), source, _read_piece(members["target"], world) if "target" in members else source,
+        do.text(), source, _read_piece(members["target"], places) if "target" in members else source,
         step.member("peer").integer(0, world - 1),
         adding=members["adding"].truth() if "adding" in members else False,
         when=when,
@@ -124,11 +125,11 @@ def _read_step(step: Json, world: int, line_of: Callable[[int], int] | None) -> 
     )  # fmt: skip
 
 
-def _read_piece(value: Json, world: int) -> Piece:
+def _read_piece(value: Json, places: int) -> Piece:
     items = value.items(3)
     if len(items) not in (1, 3):
         raise malformed(f"wanted [shard] or [shard, part, parts], found {len(items)} items", value.span)
-    shard = items[0].integer(0, world - 1)
+    shard = items[0].integer(0, places - 1)
     if len(items) == 1:
         return Piece(shard)
     parts = items[2].integer(1, MOST_PARTS)
