@@ -1,7 +1,8 @@
-"""Plans whose steps travel in different ways: the table says which go by TMA, and the kernel does what it says."""
+"""Plans whose steps travel in different ways: the table says which go by TMA, and the kernel does what it says. Blocks of
+an all_to_all that go over another rank; onto rows they are in tests/plan/test_simulated_routes.py."""
 
 import pytest
-from emitted import GATHER, SCATTER, SMALL, failures, run
+from emitted import GATHER, HEAD, SCATTER, SMALL, failures, run
 
 import chunkdsl.verify.simulate as simulate
 from chunkdsl.pipeline import check_source
@@ -19,6 +20,19 @@ def spec(way, world=3):
     head = GATHER.format(t="bf16", p=f"{SMALL}place = own_sms(1), route = p").replace("tp[2]", f"tp[{world}]")
     return head + STEPS.format("all_gather", "rank", "", way, "rank", "")
 
+BLOCKS = HEAD.replace("tp[2]", "tp[3]") + """dim R = 41
+tensor x : bf16[M @ tp, R]
+plan p(t) : all_to_all over tp {{
+    let next = (rank + 1) mod tp
+    let before = (rank + 2) mod tp
+    send t[before] to next into t[tp + rank]
+    {1}
+    send t[tp + before] to next into t[before]
+}}
+op f(x) -> y {{ y = all_to_all(x, M -> R) with {{ chunk = 10 along M, place = own_sms(2), route = p{0} }} }}
+"""
+STRAIGHT = "send t[next] to next into t[rank]"
+
 
 def test_steps_by_tma_store_in_bulk_and_the_others_do_not(monkeypatch):
     logs, compare = [], simulate.compare
@@ -32,7 +46,15 @@ def test_steps_by_tma_store_in_bulk_and_the_others_do_not(monkeypatch):
     assert found == {1: True, 2: False}
 
 
+def test_blocks_onto_columns_go_over_another_rank():
+    assert failures(run(BLOCKS.format("", STRAIGHT), 3, (19,), seed=1)) == []
+
+
 @pytest.mark.parametrize("text, what", [
+    (BLOCKS.format(", via = tma", STRAIGHT), "via = tma"),
+    (BLOCKS.format(", side = pull", STRAIGHT), "side = pull"),
+    (BLOCKS.format(", place = co_located", STRAIGHT).replace("place = own_sms(2), ", ""), "place = co_located"),
+    (BLOCKS.format("", "fetch t[rank] from before into t[before]"), "fetch"),
     (spec("copy_engine"), "via = copy_engine"),
     (SCATTER.format(t="bf16", p=f"{SMALL}place = own_sms(1), route = p").replace("tp[2]", "tp[3]")
      + STEPS.format("reduce_scatter", "(rank + 1) mod tp", "adding", "tma", "(rank + 2) mod tp", "adding"),
