@@ -174,8 +174,7 @@ class Moves:
     kind gather: own shard -> peers' `buffer`. kind scatter: partials for a shard -> its owner's stage.
     kind deal: the part of `source` (of the operand, or of its staged copy: pull) that is another's -> `buffer`.
     route walk of peers (None: ring, or the `routing` of a plan, which also says who sends and who fetches).
-    place own_sms (programs > 0) or co_located (0).
-    otherwise  where the steps of a plan travel in different ways, some by `via` tma: that of those which say nothing.
+    place own_sms (programs > 0) or co_located (0). otherwise: of a plan some of whose steps go by tma, what others do.
     """
 
     name: str

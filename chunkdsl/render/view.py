@@ -13,9 +13,10 @@ from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
 from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
-from chunkdsl.plan.tables import final_name, hops_name, order_name, sums_name
+from chunkdsl.plan.tables import final_name, order_name, sums_name
 from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
+from chunkdsl.render.hops import hops, rows_of
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
 
 SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
@@ -316,7 +317,7 @@ class LaunchView:
             yield from self._chunk(f"{x}_chunk", chunk)
             total, rows = dim_text(m.deal.cols.size, "dims"), dim_text(self.launch.rows, "bounds")
             yield from (Argument(*found) for found in dealt(m, total, rows, m.source in self.pitched))
-            yield from self._rows_of(m, chunk) if m.routing else ()
+            yield from (Argument(*found) for found in (rows_of(m, chunk, chunk_text(chunk)) if m.routing else ()))
             return
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk)
@@ -324,7 +325,7 @@ class LaunchView:
         yield Argument(f"{x}_cap", "W * stride_cap", "W * stride_cap", True)
         yield Argument(f"{x}_table", f"self._{m.buffer}.table", "None")
         if m.routing is not None:
-            yield from self._hops(m, chunk)
+            yield from (Argument(*found) for found in hops(m, chunk, chunk_text(chunk)))
             return
         yield Argument(f"{x}_buffer", local, "None")
         if m.side == "push":
@@ -335,30 +336,6 @@ class LaunchView:
         if m.ready:
             yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")
         if m.done:
-            yield Argument(f"{x}_done", f"self._{m.done}", "None")
-        yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
-
-    def _rows_of(self, m: Moves, chunk):
-        """The table of a plan, how many rows it has, and chunks of one."""
-        x, table = m.name, hops_name(m.name)
-        count, parts = "W - 1", "1"
-        if m.routing.tabled:
-            count, parts = f"self._{table}_count", f"self._{table}_parts"
-            yield Argument(table, f"self._{table}", "None")
-        chunks = f"{chunk.count} // {parts}" if isinstance(chunk, ChunkCount) else f"cdiv(shard, {chunk_text(chunk)})"
-        yield Argument(f"{x}_count", count, "0", True)
-        yield Argument(f"{x}_chunks", chunks, "1", True)
-
-    def _hops(self, m: Moves, chunk):
-        x = m.name
-        yield from self._rows_of(m, chunk)
-        yield Argument(f"{x}_arrived_peers", f"self._{m.arrived}.table", "None")
-        if m.ready:
-            yield Argument(f"{x}_ready", f"self._{m.ready}.local", "None")
-        if m.kind == "scatter":
-            yield Argument(f"{x}_buffer", f"self._{m.buffer}.local", "None")
-            yield Argument(f"{x}_source", f"self._{m.source}", "None")
-            yield Argument(f"{x}_arrived", f"self._{m.arrived}.local", "None")
             yield Argument(f"{x}_done", f"self._{m.done}", "None")
         yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
 

@@ -1,5 +1,5 @@
-"""Plans whose steps travel in different ways: the table says which go by TMA, and the kernel does what it says. And blocks
-of an all_to_all that go over another rank; onto rows they are in tests/plan/test_simulated_routes.py."""
+"""Plans whose steps travel in different ways: the table says which go by TMA, and the kernel does what it says.
+And blocks of an all_to_all over another rank; onto rows they are in tests/plan/test_simulated_routes.py."""
 
 import pytest
 from emitted import GATHER, HEAD, SCATTER, SMALL, failures, run

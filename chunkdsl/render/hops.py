@@ -1,0 +1,38 @@
+"""Arguments of the kernel that carries chunks along a plan: (name, in the fused call, in `exact`, is it an integer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chunkdsl.ir.policy import ChunkCount
+from chunkdsl.plan.schedule import Moves
+from chunkdsl.plan.tables import hops_name
+
+Found = tuple[str, str, str] | tuple[str, str, str, bool]
+
+
+def rows_of(m: Moves, chunk, size: str) -> Iterator[Found]:
+    """The table of a plan, how many rows it has, and chunks of one. `size`: rows of a chunk, as Python."""
+    x, table = m.name, hops_name(m.name)
+    count, parts = "W - 1", "1"
+    if m.routing.tabled:
+        count, parts = f"self._{table}_count", f"self._{table}_parts"
+        yield table, f"self._{table}", "None"
+    chunks = f"{chunk.count} // {parts}" if isinstance(chunk, ChunkCount) else f"cdiv(shard, {size})"
+    yield f"{x}_count", count, "0", True
+    yield f"{x}_chunks", chunks, "1", True
+
+
+def hops(m: Moves, chunk, size: str) -> Iterator[Found]:
+    """These, and what a gather or a sum along a plan reads and writes."""
+    x = m.name
+    yield from rows_of(m, chunk, size)
+    yield f"{x}_arrived_peers", f"self._{m.arrived}.table", "None"
+    if m.ready:
+        yield f"{x}_ready", f"self._{m.ready}.local", "None"
+    if m.kind == "scatter":
+        yield f"{x}_buffer", f"self._{m.buffer}.local", "None"
+        yield f"{x}_source", f"self._{m.source}", "None"
+        yield f"{x}_arrived", f"self._{m.arrived}.local", "None"
+        yield f"{x}_done", f"self._{m.done}", "None"
+    yield f"{x}_counters", f"self._{m.counters}", "None"
