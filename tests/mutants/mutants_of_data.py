@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from mutant_faults import EITHER, LOG, MOVES, PIECES, SIM, STORE, SUM, TICKETS, TILES, Fault, in_template
+from mutant_faults import (
+    CARRY,
+    EITHER,
+    EPILOGUE,
+    LOG,
+    MOVES,
+    SIM,
+    STORE,
+    SUM,
+    TICKETS,
+    TILES,
+    Fault,
+    in_template,
+)
 
 TEMPLATE = "template"
 
@@ -63,7 +76,7 @@ FAULTS = (
         TEMPLATE,
         LOG,
         in_template(
-            PIECES,
+            CARRY,
             "for col in range(0, {{ m }}_n, PIECE_COLS):",
             "for col in range(0, tl.minimum({{ m }}_n, PIECE_COLS), PIECE_COLS):",
             times=2,
@@ -93,8 +106,8 @@ FAULTS = (
         SIM,
         in_template(
             TILES,
-            "mask = live[:, None] & (cols[None, :] < width)\n{{ p.epilogue",
-            "mask = live[:, None] & (cols[None, :] < width + BN)\n{{ p.epilogue",
+            "    mask = live[:, None] & (cols[None, :] < width)\n{% include \"_epilogue",
+            "    mask = live[:, None] & (cols[None, :] < width + BN)\n{% include \"_epilogue",
         ),
     ),
     Fault(
@@ -165,7 +178,7 @@ FAULTS = (
         TEMPLATE,
         ("conformance", "float64"),
         in_template(
-            PIECES,
+            CARRY,
             "value = (running.to(tl.float32) + value.to(tl.float32))",
             "value = (running.to(tl.float32) * 0.0 + value.to(tl.float32))",
         ),
@@ -177,7 +190,7 @@ FAULTS = (
         TEMPLATE,
         ("float64",),
         in_template(
-            PIECES,
+            EPILOGUE,
             "tl.load({{ operand.name }} + cols, mask=cols < width",
             "tl.load({{ operand.name }} + cols - col, mask=cols < width",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutant_faults import (
     ALWAYS_ALIVE,
+    CARRY,
     EITHER,
     MOVES,
     PIECES,
@@ -36,7 +37,7 @@ FAULTS = (
         "TMA store in flight at the release",
         TEMPLATE,
         SIM,
-        in_template(PIECES, "load([0, col]))\n            bulk_wait(NVIDIA)\n", "load([0, col]))\n"),
+        in_template(CARRY, "load([0, col]))\n            bulk_wait(NVIDIA)\n", "load([0, col]))\n"),
     ),
     Fault(
         "no proxy fence in tiles",

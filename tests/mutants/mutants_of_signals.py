@@ -105,9 +105,9 @@ FAULTS = (
         (
             Edit(MOVE_SIGNAL, "    if ok != 0:\n        if first < 0:", MOVES),
             Edit(
-                "    if (first < end) & (ok != 0):\n{{ p.carry",
+                "    if (first < end) & (ok != 0):\n{{ carry",
                 MOVE_SIGNAL + '\n            set_flag({{ p.flag_at(m ~ "_arrived_peers",'
-                ' "peer", "word") }}, epoch, state)\n    if first < end:\n{{ p.carry',
+                ' "peer", "word") }}, epoch, state)\n    if first < end:\n{{ carry',
                 MOVES,
             ),
         ),
