@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +14,7 @@ from chunkdsl import pipeline
 from chunkdsl.api.call import Call
 from chunkdsl.api.errors import ChunkError, refuse
 from chunkdsl.api.reading import Reading, readings
-from chunkdsl.api.roles import Hints, Roles, find_roles, what_it_does
+from chunkdsl.api.roles import Hints, Roles, find_roles, several_roles, what_it_does
 from chunkdsl.api.schedule import ChunkSchedule
 from chunkdsl.api.spec_text import FOLDER, spec_text
 from chunkdsl.api.store import Store
@@ -28,6 +29,7 @@ from chunkdsl.render.module import class_name
 from chunkdsl.source import Source
 
 View = Mapping[str, tuple[int, ...]]  # shapes of a call's tensors as the kernel sees them
+FEW = 12  # readings that may speak for one of several gathered arguments
 TARGETS = ("triton", "sm_80", "sm_90", "sm_100", "gfx942")
 
 
@@ -77,17 +79,28 @@ class Compiler:
         """ChunkError where the call, or what it means, is refused."""
         if call.like not in self.known:
             self.known[call.like] = what_it_does(self.source, call, self.schedule.world_size)
-        roles = find_roles(self.source, call, self.schedule, rank, self.hints, self.known[call.like])
-        seen = roles.seen(call, self.schedule.collective_type)
-        found = next((b for b in self.built if b.serves(call, roles, seen)), None)
-        if found is None:
-            found = self.build(call, roles, seen)
-            self.built.append(found)
+        candidates = find_roles(self.source, call, self.schedule, rank, self.hints, self.known[call.like])
+        views = [(roles, roles.seen(call, self.schedule.collective_type)) for roles in candidates]
+        for roles, seen in views:
+            if found := next((b for b in self.built if b.serves(call, roles, seen)), None):
+                return found, roles
+        if len(views) > 1:  # sizes do not say which argument is gathered: the kernel's arithmetic may
+            views = [v for v in views if self.reading([(call, v[1])], v[0], self.most(v[0]), FEW)[0] is not None]
+        if len(views) != 1:
+            named = [name for roles in [r for r, _ in views] or candidates for name in roles.gathered]
+            raise several_roles(call, named, candidates[0].results, self.schedule.world_size)
+        ((roles, seen),) = views
+        found = self.build(call, roles, seen)
+        self.built.append(found)
         self.calls = [*self.calls[-3:], (call, seen)]
         return found, roles
 
+    def most(self, roles: Roles) -> int:
+        """Rows that a call of the module may have."""
+        return max(roles.rows, self.schedule.max_rows or 0)
+
     def build(self, call: Call, roles: Roles, seen: View) -> Built:
-        most = max(roles.rows, self.schedule.max_rows or 0)
+        most = self.most(roles)
         earlier = [c for c in self.calls if c[0].like == call.like and c != (call, seen)]
         for calls in ([(call, seen), *earlier], [(call, seen)]) if earlier else ([(call, seen)],):
             reading, text, fault = self.reading(calls, roles, most)
@@ -102,11 +115,14 @@ class Compiler:
         mend = f'say shapes in the kernel\'s names ({names}), shapes={{"{tensor}": (...)}}, or write a spec'
         raise refuse(call_not_understood(what, mend), self.source.path)
 
-    def reading(self, calls: Sequence, roles: Roles, most: int) -> tuple[Reading | None, str, KernelFault | None]:
-        """The first that fits the kernel, and its spec; or why the first does not."""
+    def reading(
+        self, calls: Sequence, roles: Roles, most: int, tried: int | None = None
+    ) -> tuple[Reading | None, str, KernelFault | None]:
+        """The first that fits the kernel, and its spec; or why the first does not. `tried`: of how many at most."""
         first: KernelFault | None = None
         call, seen = calls[0]
-        for reading in readings(*zip(*calls, strict=True), roles, dict(self.hints.shapes), self.persistent):
+        found = readings(*zip(*calls, strict=True), roles, dict(self.hints.shapes), self.persistent)
+        for reading in islice(found, tried):
             sizes = reading.sizes(seen)
             if sizes is None:
                 continue

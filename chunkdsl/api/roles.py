@@ -46,8 +46,9 @@ class Roles:
 
 def find_roles(
     source: KernelSource, call: Call, schedule: ChunkSchedule, rank: int, hints: Hints, known: Mapping[str, set[str]]
-) -> Roles:
-    """`known`: what the kernel does to each tensor (`kinds`). ChunkError (CD661, CD650)."""
+) -> list[Roles]:
+    """One or more, between which sizes do not decide. `known`: what the kernel does to each tensor (`kinds`).
+    ChunkError (CD661, CD650)."""
     for name in (*hints.gathered, *hints.results):
         if name not in call.shapes:
             raise unclear(f"`{name}` is no tensor of this call", tuple(call.shapes), "name a tensor parameter")
@@ -61,17 +62,17 @@ def find_roles(
                       'a ChunkSchedule of "all_gather" gathers; a spec can do both in one op')
     mine = call.shapes[results[0]][0]
     if schedule.collective_type == "all_reduce":
-        return Roles((), results, mine)
+        return [Roles((), results, mine)]
     fitting = sizes_with(call, [call.shapes[n][0] for n in inputs], mine, world, rank)
     if len(fitting) != 1:
         raise unclear(f"how many rows of `{results[0]}` are reduced: a rank keeps {mine}", tuple(map(str, fitting)),
                       "pass the rows of all ranks as an argument's, and this rank's shard of the result")
-    return Roles((), results, fitting[0])
+    return [Roles((), results, fitting[0])]
 
 
 def gathered_roles(
     call: Call, inputs: Sequence[str], results: tuple[str, ...], world: int, rank: int, hints: Hints
-) -> Roles:
+) -> list[Roles]:
     above = [call.shapes[r][0] for r in results]
     found = {}
     for name in hints.gathered or inputs:
@@ -81,15 +82,22 @@ def gathered_roles(
             totals = [mine * world]
         if totals:
             found[name] = totals[0]
-    told = hints.gathered or tuple(found)
-    if len(told) != 1 and not hints.gathered:
-        shapes = ", ".join(f"`{n}` {list(call.shapes[n])}" for n in (*inputs, *results))
-        raise unclear(f"which argument is gathered over {world} rank{'s' * (world > 1)}, with {shapes}", tuple(found),
-                      'say it: compile(..., gathered="NAME"), or several in a tuple')
-    if len({found[n] for n in told}) != 1:
-        listed = ", ".join(f"`{n}`: {found[n]}" for n in told)
+    if not hints.gathered:
+        if not found:
+            raise several_roles(call, [], results, world)
+        return [Roles((name,), results, rows) for name, rows in found.items()]
+    if len(set(found.values())) != 1:
+        listed = ", ".join(f"`{n}`: {found[n]}" for n in hints.gathered)
         raise unclear(f"gathered arguments have different numbers of rows ({listed})", (), "gather along one size")
-    return Roles(told, results, found[told[0]])
+    return [Roles(hints.gathered, results, found[hints.gathered[0]])]
+
+
+def several_roles(call: Call, candidates: Sequence[str], results: Sequence[str], world: int) -> ChunkError:
+    """No argument, or one of several, may be the gathered one."""
+    inputs = [n for n in call.shapes if n not in results]
+    shapes = ", ".join(f"`{n}` {list(call.shapes[n])}" for n in (*inputs, *results))
+    return unclear(f"which argument is gathered over {world} rank{'s' * (world > 1)}, with {shapes}", candidates,
+                   'say it: compile(..., gathered="NAME"), or several in a tuple')
 
 
 def sizes_with(call: Call, first: Sequence[int], mine: int, world: int, rank: int) -> list[int]:

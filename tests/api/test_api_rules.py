@@ -1,6 +1,7 @@
 """The examples of the rules of the Python API are run: the first gives that code, the second none."""
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from fused_matmul import matmul
 CODES = [c for c in load_rules() if c.startswith("CD66")]
 
 
+@cache
 def codes_of(text, folder):
+    """Codes of what an example raises; rules share examples."""
+
     def grid(meta):
         return triton.cdiv(64, meta["BM"]), triton.cdiv(32, meta["BN"])
 

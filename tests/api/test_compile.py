@@ -103,6 +103,14 @@ def test_sizes_of_equal_value_are_told_apart(folder):
     assert "num_warps = 4" in text
 
 
+def test_the_kernels_arithmetic_says_which_of_two_is_gathered(folder):
+    """Both operands have 32 rows, a shard's and all that there are."""
+    fused = compile(zoo.matmul_2d, schedule=ChunkSchedule("all_gather", world_size=2), folder=folder)
+    a, b, c = (torch.empty(*s, dtype=torch.bfloat16, device="meta") for s in ((32, 32), (32, 48), (64, 48)))
+    built = fused[tiles].build(a, b, c, 64, 48, 32, 32, 48, 48, **CONSTANTS)
+    assert built.roles.gathered == ("a_ptr",)
+
+
 def test_names_decide_nothing_where_they_mislead(folder):
     """`M` and `N` stand for each other's sizes: the trace refuses the likelier reading and takes the other."""
     fused = compile(misleading, schedule=ChunkSchedule("all_gather", world_size=2), folder=folder)

@@ -16,6 +16,10 @@ SPECS |= {f"several gathered, {name}": HEAD + text for name, text in SEVERAL.ite
 SPECS |= {f"reduced {name}": reduced(name) for name in ("matmul_persistent", "matmul_blocks")}
 SPECS["programs that store nothing"] = HEAD + WIDER
 SPECS["programs that store nothing, sent"] = reduced("matmul_2d").replace(", cdiv(n, BN)", ", 2 * cdiv(n, BN)")
+SPECS["arrived by all_to_all"] = (
+    HEAD + "tensor z : bf16[M, K @ tp]\n" + KERNELS["rms_norm"]
+    + "op f_op(z, g) -> y { y = f(all_to_all(z, K -> M), g) with { chunk = 24 along M } }"
+)  # fmt: skip
 SPECS["pushed"] = gathered("matmul_2d", "chunk = 24 along M, via = ldst, side = push, buffers = 2")
 SPECS["ring"] = reduced("matmul_2d", "chunk = 24 along M, route = ring")
 SPECS["one shot"] = HEAD + KERNELS["matmul_2d"] + "op f_op(a, v) -> y { y = all_reduce(f(a, v)) with decode }"
