@@ -36,7 +36,7 @@ RESERVED = frozenset(
     "shard_height shard_begin tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave "
     "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope open_call agree_call "
     "stage_shard close_call cdiv round_up shard_rows wide "
-    "narrow product_in_f32 any_placed local_of ranks_in "
+    "narrow product_in_f32 any_placed local_of wide_leaf ranks_in "
     "pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
     "follow_sums program_number "
     "zigzag_height zigzag_row cyclic_height cyclic_row "

@@ -10,8 +10,6 @@ import weakref
 
 import torch
 
-from chunkdsl.runtime.placed import local_of
-
 
 def wide_leaf(parameter, back):
     """This rank's shard of a DTensor parameter as a leaf whose gradient is added to the parameter's in f32: on its way
@@ -31,6 +29,16 @@ def wide_leaf(parameter, back):
 
     leaf.register_post_accumulate_grad_hook(add)
     return leaf
+
+
+def local_of(value, back):
+    """This rank's shard of a DTensor. `back`: placements of the gradient that it gets; where each rank has an addend of
+    it the backward pass adds them up, so that it ends placed as the tensor is."""
+    if back is None:
+        return value.to_local()
+    if any(b.is_partial() for b in back):
+        value = value.redistribute(placements=value.placements)
+    return value.to_local(grad_placements=back)
 
 
 class OpLayer(torch.nn.Module):

@@ -101,6 +101,14 @@ class LayoutShard:
     def __hash__(self):
         return hash(self.said)
 
+    def positions(self, size, world, rank):
+        """The global index of each element that a rank holds of `size`, ascending: position ids of its tokens, and
+        `whole.index_select(dim, positions)` is its shard. int64, on the CPU."""
+        kind, _, block = self.layout.rstrip(")").partition("(")
+        layout = (kind, int(block)) if block else (kind,)
+        places = layout_places(size, world, layout, "cpu")
+        return (places // max(1, layout_shard(size, world, layout)) == rank).nonzero().flatten()
+
     def is_shard(self, dim=None):
         return dim is None or dim == self.dim
 

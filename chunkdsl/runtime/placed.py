@@ -7,20 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chunkdsl.runtime.arguments import Arguments
+from chunkdsl.runtime.layer import local_of
 
 
 def any_placed(tensors):
     return any(hasattr(t, "device_mesh") for t in tensors)
-
-
-def local_of(value, back):
-    """This rank's shard of a DTensor. `back`: placements of the gradient that it gets; where each rank has an addend of
-    it the backward pass adds them up, so that it ends placed as the tensor is."""
-    if back is None:
-        return value.to_local()
-    if any(b.is_partial() for b in back):
-        value = value.redistribute(placements=value.placements)
-    return value.to_local(grad_placements=back)
 
 
 class PlacementTable(Mapping):

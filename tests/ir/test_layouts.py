@@ -105,6 +105,9 @@ def test_a_generated_module_cuts_alike(layout, told):
         assert nominal == layout.shard(size, world)
         assert [runtime.layout_held(size, world, r, told) for r in range(world)] == [
             layout.held(size, world, r) for r in range(world)]
+        shard = runtime.LayoutShard(f"Shard(1, {layout})")
+        assert [shard.positions(size, world, r).tolist() for r in range(world)] == [
+            [layout.element(size, world, r, i) for i in range(layout.held(size, world, r))] for r in range(world)]
         places = runtime.layout_places(size, world, told, "cpu").tolist()
         assert places == [r * nominal + i for r, i in (layout.place(size, world, e) for e in range(size))]
         whole = torch.arange(size * 2).reshape(size, 2)
