@@ -11,7 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from chunkdsl.source import Source
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # KiB of the small all-reduces
-WORDS = 1 << 16  # 32-bit words up to which small all-reduces had their epoch in the word
 FITTED_ROWS = (2048, 8192)  # of the two-GPU table; the GEMM table is fitted as a whole, the rest is held out
 NVLINK, HOST = machine("h200", "nvlink"), machine("h200", "pcie")
 EAGER = machine("h200", "nvlink", captured=False)
@@ -55,16 +54,8 @@ def recorded() -> dict:
 
 
 def schedule_of(path: Path):
-    """By the fixed rules of lower/choices.py, which were in force when the rows were measured, as was WORDS."""
-    made = check_source(Source(path.name, path.read_text(encoding="utf-8"))).schedule
-    return replace(made, ops=tuple(replace(op, exchange=as_measured(op.exchange)) for op in made.ops))
-
-
-def as_measured(exchange):
-    if exchange is None:
-        return None
-    words = WORDS // (2 if exchange.algorithm == "two_shot" else 1)  # pieces of two ranks
-    return replace(exchange, forms=tuple(replace(f, words=words if f.words else 0) for f in exchange.forms))
+    """By the fixed rules of lower/choices.py, which were in force when the rows were measured."""
+    return check_source(Source(path.name, path.read_text(encoding="utf-8"))).schedule
 
 
 def rows() -> Iterator[Row]:

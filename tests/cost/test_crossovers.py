@@ -28,11 +28,12 @@ def last_where(rows, faster):
     return rows[count - 1]["kib"] * 1024 if count else 0
 
 
-def test_the_crossover_to_marks_is_the_measured_one():
-    """Of two ranks, where what a rank sends is its payload. Above the limit that was in force (256 KiB) the column of
-    words has marks in it too."""
-    rows = [r for r in model_errors.recorded()["small"] if r["kib"] * 1024 <= 4 * model_errors.WORDS]
-    assert crossover("mark") == last_where(rows, lambda r: r["word"] < r["marks"]) == 32 * 1024
+def test_the_crossovers_between_forms_are_the_measured_ones():
+    """Of two ranks, where what a rank sends is its payload."""
+    rows = model_errors.recorded()["forms"]
+    assert crossover("mark") == last_where(rows, lambda r: r["word"] < r["mark"]) == 32 * 1024
+    assert crossover("wide_mark") == last_where(rows, lambda r: r["mark"] < r["marks"]) == 512 * 1024
+    assert crossover("wide_word") == last_where(rows, lambda r: r["word"] < r["words"]) == 512 * 1024
 
 
 def test_one_round_is_the_faster_one_in_every_measured_row():

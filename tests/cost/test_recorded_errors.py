@@ -58,6 +58,8 @@ def test_recorded_small_all_reduces_are_those_of_the_results():
     for recorded, cells in zip(model_errors.recorded()["small"], small, strict=True):
         medians = [float(cell.split(" / ")[0]) for cell in cells if cell != "-"]
         assert recorded == dict(zip(SMALL, medians, strict=False))
+    forms = table("Two H200s: forms of small all-reduces")
+    assert [list(r.values()) for r in model_errors.recorded()["forms"]] == [list(map(float, r[:5])) for r in forms]
     for recorded, cells in zip(model_errors.recorded()["decode"], decode, strict=True):
         assert list(recorded.values()) == list(map(int, cells[:6]))
 
