@@ -253,6 +253,8 @@ Weakest, and why:
   reduce-scatters to which `library_reduce` was fitted.
 - **Prototypes of GEMM + reduce-scatter in Gluon**: their TMA stores run on behind the next tile. A module's stores hold
   their program up, and the model says what a module would take. NCCL before the compiler was measured outside graphs.
+- **Prototypes of small all-reduces** started behind the kernel ahead of them; a module's start while it still runs,
+  which is worth 0.4 to 0.5 us a call. All-reduces with barriers beyond 32 KiB are slower than the model knows.
 - **A user's kernel by ticket** is a quarter slower than the model knows; RESULTS.md says that nobody has profiled why.
 - GEMMs behind the host link were measured on a cooler chip.
 

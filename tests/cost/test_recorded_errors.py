@@ -87,7 +87,7 @@ def test_every_number_of_the_results_has_its_line_or_its_reason():
     assert set(covered.values()) <= {r.table for r in found()}
 
 
-@pytest.mark.parametrize(("fitted", "typical"), [(True, 0.06), (False, 0.20)])
+@pytest.mark.parametrize(("fitted", "typical"), [(True, 0.06), (False, 0.22)])
 def test_errors_stay_what_they_are(fitted, typical):
     assert model_errors.spread([r for r in found() if r.fitted is fitted])[0] < typical
 
