@@ -17,8 +17,8 @@ import torch
 from triton.compiler.compiler import make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
-from chunkdsl.aot.targets import find_target
-from chunkdsl.runtime.machine import Machine, Symmetric
+from chunkdsl.aot.targets import compile_kernel, find_target
+from chunkdsl.runtime.machine import Machine, Symmetric, residency
 
 # Python names it from 3.13 on; without it a host that does not overcommit refuses production bounds
 NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
@@ -38,6 +38,7 @@ class KernelUse:
     warps: int
     stages: int
     args: Mapping[str, str] = field(compare=False)
+    registers: int = 0  # most of a thread; 0: the compiler's choice
 
     @property
     def name(self) -> str:
@@ -48,7 +49,7 @@ class KernelUse:
         """Equal for two uses that compile to the same binary."""
         parts = [sorted((k, repr(v)) for k, v in m.items()) for m in (self.signature, self.constants, self.attrs)]
         where = self.kernel.fn.__code__.co_filename
-        return (where, self.kernel.fn.__qualname__, *(tuple(p) for p in parts), self.warps, self.stages)
+        return (where, self.kernel.fn.__qualname__, *(tuple(p) for p in parts), self.warps, self.stages, self.registers)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -77,7 +78,7 @@ def record_use(kernel, args, constants, warps, stages, target="sm_90") -> Kernel
     bound, special, options = bind(**args, **constants, num_warps=warps, num_stages=stages)
     _, signature, constexprs, attrs = kernel._pack_args(backend, options, bound, special, options)
     said = {name: _describe(value) for name, value in args.items()}
-    return KernelUse(kernel, signature, constexprs, attrs, warps, stages, said)
+    return KernelUse(kernel, signature, constexprs, attrs, warps, stages, said, constants.get("maxnreg", 0))
 
 
 class RecordingMachine:
@@ -131,8 +132,12 @@ class RecordingMachine:
         self.log.append(("launch", use.name, "main"))
 
     def fit(self, kernel):
-        """There is no multiprocessor to fill."""
-        return {"PER_SM": 1}
+        """As `Machine.fit` would find it on a device: the kernel is compiled for the target."""
+        use, target = next((u for u in self.uses if u.kernel is kernel), None), find_target(self.target)
+        if use is None or not target.nvidia:
+            return {"PER_SM": 1}
+        made = compile_kernel(use, self.target)
+        return residency(made.registers, made.shared, use.warps, (2048, 65536, target.shared + 1024))
 
     starts_early = Machine.starts_early
 

@@ -91,6 +91,7 @@ def compile_kernel(use, target: str) -> Compiled:
     chosen = find_target(target)
     source = ASTSource(use.kernel, dict(use.signature), dict(use.constants), dict(use.attrs))
     options = {"num_warps": use.warps, "num_stages": use.stages}
+    options |= {"maxnreg": use.registers} if use.registers else {}
     said: list[str] = []
     try:
         with _overheard(said), warnings.catch_warnings(record=True) as warned:

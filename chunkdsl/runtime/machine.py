@@ -36,6 +36,16 @@ def want_success(machine, what, error):
         raise RuntimeError(f"{what} failed on ranks {list(failed)}: {failed}")
 
 
+def residency(registers, shared, warps, limits):
+    """Programs that a multiprocessor holds of a kernel (registers of a thread, bytes of shared memory), as PER_SM, and
+    the registers that another kernel may have so that it holds as many of it, but 64 at least, which waits need.
+    `limits`: threads, registers and bytes of shared memory of a multiprocessor."""
+    threads = 32 * warps
+    many = min(limits[0] // threads, limits[1] // (threads * max(64, -(-registers // 8) * 8)))
+    many = max(1, min(many, limits[2] // (shared + 1024)))
+    return {"PER_SM": many, "maxnreg": min(255, limits[1] // (threads * many) // 8 * 8)}
+
+
 class Machine:
     """One rank's device. `lane` is "main" (the caller's current stream) or the name of a copy lane. `failure` says why
     the process group is of no more use."""
@@ -129,17 +139,13 @@ class Machine:
 
     def fit(self, kernel):
         """Options for a launch around a kernel that has been launched before, with which a multiprocessor holds as many
-        programs of it (PER_SM) as of the kernel alone: left to itself the compiler spends a wider loop's registers. The
-        waits around need 64 of them."""
+        programs of it (PER_SM) as of the kernel alone: left to itself the compiler spends a wider loop's registers."""
         made, warps = self._made.get(kernel, (None, 0))
         if made is None or not self.target.startswith("sm_"):
             return {"PER_SM": 1}
         p = torch.cuda.get_device_properties(self.device)
-        threads = 32 * warps
-        many = p.max_threads_per_multi_processor // threads
-        many = min(many, p.regs_per_multiprocessor // (threads * max(64, -(-made.n_regs // 8) * 8)))
-        many = max(1, min(many, p.shared_memory_per_multiprocessor // (made.metadata.shared + 1024)))
-        return {"PER_SM": many, "maxnreg": min(255, p.regs_per_multiprocessor // (threads * many) // 8 * 8)}
+        limits = p.max_threads_per_multi_processor, p.regs_per_multiprocessor, p.shared_memory_per_multiprocessor
+        return residency(made.n_regs, made.metadata.shared, warps, limits)
 
     def starts_early(self):
         """Do kernels here know how to wait for those ahead of them (programmatic dependent launch)?"""

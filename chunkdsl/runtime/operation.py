@@ -284,7 +284,9 @@ class Operation(Failures, PlacedCalls):
 
     def warm_up(self):
         """Compile and load every kernel, fused and exact, by launches with nothing to do."""
-        dims = {name: max(low, step) for name, (low, _, step) in self.RANGES.items()}
+        dims = {}
+        for name, (low, _, step) in self.RANGES.items():  # of a size of 1 the compiler would make a constant
+            dims[name] = max(low, min(self.module.bounds[name], round_up(16, step)))
         tensors = [
             torch.zeros(self.local_shape(shape, dims), dtype=dtype, device=self.machine.device)
             for dtype, shape in self.PARAMETERS.values()
