@@ -54,7 +54,8 @@ def _order(use: KernelUse, target: str) -> _Order | None:
     module = sys.modules.get(function.__module__)
     if not file or not Path(file).is_file() or getattr(module, function.__name__, None) is not use.kernel:
         return None
-    parts = (dict(use.signature), dict(use.constants), dict(use.attrs), use.warps, use.stages, dict(use.args), use.registers)
+    parts = (dict(use.signature), dict(use.constants), dict(use.attrs), use.warps, use.stages, dict(use.args))
+    parts = (*parts, use.registers)
     return _Order(str(Path(file).resolve()), function.__name__, parts, target)
 
 
