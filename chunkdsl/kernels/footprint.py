@@ -386,5 +386,5 @@ class Finder:
 
 def busiest(traced: Recorder) -> dict[str, int]:
     """The most that a program had to do."""
-    flops, loads = (max(w[i] for w in traced.work.values()) for i in (0, 1))
+    flops, loads = (max((w[i] for w in traced.work.values()), default=0) for i in (0, 1))
     return {"flops": flops, "loads": loads}

@@ -60,10 +60,21 @@ def body_of(text):
     return next(n.body for n in made.schedule.ops[0].launches if n.body)
 
 
+PRODUCT = 2 * 32 * 32 * 96, 2 * (32 + 32) * 96  # a tile of 32 x 32, 96 deep
+WORK = {  # operations of products and bytes loaded, of a program
+    **dict.fromkeys((name for name in FOUND if name.startswith("matmul")), PRODUCT),
+    "rms_norm": (0, 2 * 2 * 96),
+    "layer_norm": (0, 2 * 5 * 96),  # three passes, scale and offset
+    "softmax": (0, 2 * 96),
+    "gated": (0, 2 * 2 * 32),
+}
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_understood(name):
     body = body_of(gathered(name))
     assert (body.block, body.order[1], body.fetched.gathered, body.column_block) == FOUND[name]
+    assert (body.flops, body.loads) == WORK[name]
 
 
 @pytest.mark.parametrize("name", REFUSED)
