@@ -73,9 +73,9 @@ def pattern_not_built(what: str, instead: str, span: Span) -> Finding:
     Fails:
         mesh tp[2]
         dim M = 1..4096
-        tensor x : bf16[M, 512]
-        tensor w : bf16[512 @ tp, 512]
-        op f(x, w) -> y { y = x @ all_gather(w) }
+        tensor x : bf16[M, 512 @ tp]
+        tensor w : bf16[512, 512]
+        op f(x, w) -> y { y = all_gather(x) @ w }
 
     Mended:
         mesh tp[2]
