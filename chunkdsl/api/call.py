@@ -85,7 +85,11 @@ def bind_call(
     if not tensors:
         raise wrong(f"`{source.function}` is called without a tensor", "pass the tensors of this rank")
     meta = {**given, **options}
-    spread = grid(meta) if callable(grid) else grid
+    try:
+        spread = grid(meta) if callable(grid) else grid
+    except Exception as error:
+        what = f"the grid cannot be computed: {type(error).__name__}: {error}"
+        raise wrong(what, f"it is a function of the arguments by name: {', '.join(meta)}") from error
     call = Call(tuple(tensors), tuple(numbers), tuple(constants), tuple(options.items()), axes(spread))
     return call, held
 

@@ -120,6 +120,7 @@ class Compiler:
     ) -> tuple[Reading | None, str, KernelFault | None]:
         """The first that fits the kernel, and its spec; or why the first does not. `tried`: of how many at most."""
         first: KernelFault | None = None
+        refused: ChunkError | None = None  # what a spec may not say
         call, seen = calls[0]
         found = readings(*zip(*calls, strict=True), roles, dict(self.hints.shapes), self.persistent)
         for reading in islice(found, tried):
@@ -127,10 +128,16 @@ class Compiler:
             if sizes is None:
                 continue
             text = spec_text(self.source, call, self.schedule, roles, reading, sizes, most, self.summed(reading, roles))
-            fault = self.misfit(text, call, roles, sizes | {reading.rows: most})
+            try:
+                fault = self.misfit(text, call, roles, sizes | {reading.rows: most})
+            except ChunkError as error:
+                refused = refused or error
+                continue
             if fault is None:
                 return reading, text, None
             first = first or fault
+        if first is None and refused is not None:
+            raise refused
         return None, "", first
 
     def summed(self, reading: Reading, roles: Roles) -> str:

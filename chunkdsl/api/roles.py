@@ -52,6 +52,10 @@ def find_roles(
     for name in (*hints.gathered, *hints.results):
         if name not in call.shapes:
             raise unclear(f"`{name}` is no tensor of this call", tuple(call.shapes), "name a tensor parameter")
+    for name, shape in hints.shapes:
+        if len(shape) != len(call.shapes.get(name, ())):
+            known = ", ".join(f"`{n}` has {len(s)} dimensions" for n, s in call.shapes.items())
+            raise unclear(f"shapes of `{name}` are not those of this call", (), known)
     results = hints.results or tuple(n for n, k in known.items() if k & {"store", "atomic"})
     inputs = [n for n in call.shapes if n not in results]
     world = schedule.world_size

@@ -172,6 +172,14 @@ def test_a_fault_of_the_kernel_is_told_at_its_own_line(folder):
     assert diagnostic.code == "CD650" and f"kernel_zoo.py:{line}: an atomic" in diagnostic.message
 
 
+def test_a_call_that_fits_no_reading_says_why_the_likeliest_does_not(folder):
+    x, w, y = (torch.empty(*s, dtype=torch.bfloat16) for s in ((27, 96), (96,), (53, 96)))
+    found = refusal(zoo.rms_norm, (x, w, y, 96, 96, 96, 1e-6), BLOCK=64, folder=folder)
+    line = next(i for i, text in enumerate(Path(zoo.__file__).read_text().splitlines(), 1) if "def rms_norm" in text)
+    (diagnostic,) = found.diagnostics
+    assert diagnostic.code == "CD663" and f"kernel_zoo.py:{line}: leaves element [0, 64] of y_ptr" in diagnostic.message
+
+
 @pytest.mark.parametrize("what, args, named", [
     ("`BLOCK` of `softmax` is missing", ("y", "x", 96, 96, 53, 96), {}),
     ("`BLOCK` is given twice", ("y", "x", 96, 96, 53, 96, 128), {"BLOCK": 128}),
@@ -187,6 +195,20 @@ def test_an_unfit_argument_is_named(what, args, named, folder):
     }  # fmt: skip
     found = refusal(zoo.softmax, [tensors.get(a, a) for a in args], **named, folder=folder)
     assert what in str(found) and found.diagnostics[0].code == "CD662"
+
+
+def test_a_grid_that_cannot_be_computed_is_the_callers(folder):
+    x, y = (torch.empty(n, 96, dtype=torch.bfloat16) for n in (27, 53))
+    found = refusal(zoo.softmax, (y, x, 96, 96, 53, 96, 128), grid=lambda meta: (meta["BM"],), folder=folder)
+    assert "the grid cannot be computed: KeyError: 'BM'" in str(found) and "BLOCK" in found.diagnostics[0].help
+
+
+def test_shapes_that_are_not_those_of_the_call(folder):
+    x, y = (torch.empty(n, 96, dtype=torch.bfloat16, device="meta") for n in (27, 53))
+    schedule = ChunkSchedule("all_gather", world_size=2)
+    fused = compile(zoo.softmax, schedule=schedule, folder=folder, shapes={"in_ptr": ("n_rows",)})
+    with pytest.raises(ChunkError, match="shapes of `in_ptr` are not those of this call"):
+        fused[(4,)].build(y, x, 96, 96, 53, 96, BLOCK=128)
 
 
 def test_a_result_that_shares_memory_with_an_argument_is_refused(folder):
