@@ -11,14 +11,14 @@ from chunkdsl.check.api import compile_arguments
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
 LINKS = ("nvlink", "pcie")
 ROUTES = ("direct", "swizzle", "ring")
-NAMED = ("auto", "overlap", "decode", "unfused")
+NAMED = ("auto", "overlap", "unfused")
 
 
 @dataclass(frozen=True)
 class ChunkSchedule:
     """`collective_type`: all_gather (rows of arguments travel to the kernel), reduce_scatter or all_reduce (rows of
     its result are added over the ranks). `chunk_size_bytes`: unit of transfer, None leaves it to the compiler.
-    `world_size`: ranks. `overlap_policy`: "auto", a named policy of the language (overlap, decode, unfused), a route
+    `world_size`: ranks. `overlap_policy`: "auto", a named policy of the language (overlap, unfused), a route
     (direct, swizzle, ring), or a mapping of policy keys to values, {"via": "ldst", "place": "own_sms(16)"}.
     `max_rows`: the most rows that are gathered or reduced in a call; None: those of the first call, and more build
     another module.

@@ -22,7 +22,8 @@ SPECS["arrived by all_to_all"] = (
 )  # fmt: skip
 SPECS["pushed"] = gathered("matmul_2d", "chunk = 24 along M, via = ldst, side = push, buffers = 2")
 SPECS["ring"] = reduced("matmul_2d", "chunk = 24 along M, route = ring")
-SPECS["one shot"] = HEAD + KERNELS["matmul_2d"] + "op f_op(a, v) -> y { y = all_reduce(f(a, v)) with decode }"
+ONE_SHOT = "op f_op(a, v) -> y { y = all_reduce(f(a, v)) with { algorithm = one_shot } }"
+SPECS["one shot"] = HEAD + KERNELS["matmul_2d"] + ONE_SHOT
 SPECS["both"] = (
     HEAD + KERNELS["matmul_2d"] + "tensor u : bf16[N @ tp, K]\n"
     "op f_op(x, w, u) -> y { h = f(all_gather(x), w) y = reduce_scatter(f(gelu(h), u), M) + x }"
