@@ -1,0 +1,166 @@
+"""What torch sees of every kind of op, on one CPU rank: two axes, all_to_all, packed weights, weights gathered ahead,
+small all-reduces. One table of checks for all of them; gathers and reductions alone are in test_operator.py."""
+
+import gc
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.flop_counter import FlopCounterMode
+
+from chunkdsl.pipeline import check_source
+from chunkdsl.render.module import render_module
+from chunkdsl.source import Source
+from chunkdsl.verify.verify import load
+
+ONE = """mesh tp[2] over nvlink
+dim M = 1..32
+dim H = 16
+dim F = 32
+tensor x : bf16[M @ tp, H]
+tensor n : bf16[M, F @ tp]
+tensor t : bf16[2, F @ tp, H]
+tensor o : bf16[H, F]
+tensor q : bf16[F @ tp, H]
+tensor p : bf16[M, H] sum tp
+tensor r : bf16[M, H]
+tensor g : bf16[H]
+op packed(x, t) -> y {
+    a = all_gather(x)
+    y = swiglu(a @ t[0].T, a @ t[1].T)
+}
+gradient packed -> dx, dt
+op dealt(n, o) -> y { y = all_to_all(n, F -> M) @ o.T }
+gradient dealt -> dn, do
+op ahead(x, q) -> y { y = x @ all_gather(q).T }
+gradient ahead -> dx, dq as f32
+op small(p, g) -> y { y = rms_norm(all_reduce(p), g) with decode }
+op updates(p, r inout, g) -> y {
+    r = r + all_reduce(p) with decode
+    y = rms_norm(r, g)
+}
+"""
+TWO = """mesh dp[2], tp[2] over nvlink
+dim M = 1..32
+dim H = 16
+dim F = 32
+tensor x : bf16[M @ (dp, tp), H]
+tensor w : bf16[F @ tp, H]
+tensor v : bf16[H, F @ tp]
+op axes(x, w, v) -> y { y = reduce_scatter(gelu(all_gather(x, over = tp) @ w.T) @ v.T, M, over = tp) }
+gradient axes -> dx, dw, dv
+"""
+SHAPES = {"x": (6, 16), "n": (6, 32), "t": (2, 32, 16), "o": (16, 32), "q": (32, 16), "p": (6, 16), "r": (6, 16),
+          "g": (16,), "w": (32, 16), "v": (16, 32)}  # fmt: skip
+OPS = ("packed", "dealt", "ahead", "small", "updates", "axes")
+TRAINED = ("packed", "dealt", "ahead", "axes")
+FLOPS = {"packed": 4 * 6 * 16 * 32, "dealt": 2 * 6 * 32 * 16, "ahead": 2 * 6 * 16 * 32, "axes": 4 * 6 * 16 * 32}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*runs its fallback:RuntimeWarning")
+
+
+@pytest.fixture(scope="module")
+def ops(tmp_path_factory):
+    """{name: op of an instance}"""
+    folder = tmp_path_factory.mktemp("kinds")
+    store = dist.FileStore(str(folder / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    made = []
+    for name, text, world in (("one", ONE, 1), ("two", TWO, (1, 1))):
+        checked = check_source(Source(f"{name}.chunk", text))
+        assert not checked.report.failed, [d.message for d in checked.report.diagnostics]
+        module = load(render_module(checked.schedule, (world,)), folder, name)
+        mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp")) if name == "two" else None
+        made.append(getattr(module, name.title())(mesh=mesh))
+    yield {name: getattr(m, name) for m in made for name in OPS if hasattr(m, name)}
+    for m in made:
+        m.close()
+    made.clear()
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def inputs(op, dtype=torch.bfloat16, grad=False):
+    g = torch.Generator().manual_seed(0)
+    made = [(torch.randn(SHAPES[n], generator=g) * 0.5).to(dtype) for n in op.PARAMETERS]
+    return [t.requires_grad_(grad) for t in made]
+
+
+def called(op, *tensors):
+    """Results, and what the call left in tensors that it updates."""
+    y = op(*tensors)
+    return (y, *(tensors[i] for i, n in enumerate(op.PARAMETERS) if n in op.INOUT))
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_opcheck_passes(ops, name):
+    op = ops[name]
+    torch.library.opcheck(op.operator, (*inputs(op), op.number, None))
+    torch.library.opcheck(op.operator_into, (*inputs(op), torch.empty_like(op(*inputs(op))), op.number, None))
+    if op.FORWARD:
+        forward = op.partner(op.FORWARD)
+        torch.library.opcheck(forward.operator, (*inputs(op, grad=True), forward.number, None))
+        backward = forward.partner(forward.BACKWARD[0])
+        shapes = [[n if isinstance(n, int) else 6 for n, *_ in shape] for _, shape in backward.PARAMETERS.values()]
+        made = [torch.randn(s).to(d) for s, (d, _) in zip(shapes, backward.PARAMETERS.values(), strict=True)]
+        torch.library.opcheck(backward.operator, (*made, backward.number, None))
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_one_graph_autocast_flops_and_deterministic_mode(ops, name):
+    op = ops[name]
+    plain = called(op, *inputs(op))
+
+    def step(*tensors):
+        return called(op, *(torch.relu(t) for t in tensors))
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    assert all(torch.equal(a, b) for a, b in zip(compiled(*inputs(op)), step(*inputs(op)), strict=True))
+    if not op.INOUT:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cast = op(*inputs(op, torch.float32))
+        assert cast.dtype == torch.bfloat16 and torch.equal(cast, plain[0])
+    with FlopCounterMode(display=False) as counter:
+        op(*inputs(op))
+    assert counter.get_total_flops() == FLOPS.get(name, 0)
+    torch.use_deterministic_algorithms(True)
+    try:
+        again = called(op, *inputs(op))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(a, b) for a, b in zip(again, plain, strict=True))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_compiles_whole_and_runs_under_checkpoints_and_functional_call(ops, name):
+    op = ops[name]
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            _, *weights = inputs(op)
+            self.weights = torch.nn.ParameterList(weights)
+
+        def forward(self, x):
+            return op(x, *self.weights).float().square()
+
+    def gradients(run, layer):
+        x = inputs(op)[0].requires_grad_()
+        run(x).sum().backward()
+        return [x.grad, *(p.grad for p in layer.parameters())]
+
+    def keep(context, operator, *args, **kwargs):
+        return CheckpointPolicy.MUST_SAVE if operator is op.operator else CheckpointPolicy.PREFER_RECOMPUTE
+
+    wanted = gradients(layer := Layer(), layer)
+    selective = dict(use_reentrant=False, context_fn=lambda: create_selective_checkpoint_contexts(keep))
+    for wrap in (
+        lambda layer: torch.compile(layer, backend="aot_eager", fullgraph=True),
+        lambda layer: lambda x: checkpoint(layer, x, use_reentrant=False),
+        lambda layer: lambda x: checkpoint(layer, x, **selective),
+        lambda layer: lambda x: torch.func.functional_call(layer, dict(layer.named_parameters()), x),
+    ):
+        found = gradients(wrap(layer := Layer()), layer)
+        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
