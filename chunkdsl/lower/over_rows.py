@@ -30,19 +30,39 @@ class OverRowsLaunches(Transports):
         if right.kind in ("transpose", "pick") or left.kind == "pick":
             self._refuse("a product over rows whose right operand is transposed or picked from a stack of matrices",
                          "pass the matrix itself", right.span)  # fmt: skip
-        a, b = self._kept(left, f"{name}_left"), self._kept(right, f"{name}_right")
+        coming = next((v for v in (left, right) if left is not right and self._in_flight(v, name)), None)
+        a, b = (
+            self.gathers[v][0] if v is coming else self._kept(v, f"{name}_{side}")
+            for v, side in ((left, "left"), (right, "right"))
+        )
         over = self._over(left, a, b)
+        walk, chunk, flags, moves, staging = Walk.UP, None, None, (), None
+        if coming is not None:
+            carried, staging, info = self.gathers[coming][1]
+            walk, chunk, flags = self._walk(self.gathers[coming][1], None), info["chunk"], carried.arrived
+            moves = (carried,)
+            self.carried.add(carried.name)
         operands: dict[Value, Operand] = {}
         steps: list[Instruction] = []
         made = {product: "acc"}
         result = self._epilogue(value, made, operands, steps)
         self._launch(
-            name, value, "own" if self._sharded_rows(value) else "whole", Walk.UP, None, None,
-            self._tiling(products, value), replace(a, name=f"{a.source}_a", role="at"),
-            (Product("acc", replace(b, name=f"{b.source}_b", role="b")),),
-            self._depth(left, over), None, operands, steps, result, destination, None, (), None,
+            name, value, "own" if self._sharded_rows(value) else "whole", walk, chunk, flags,
+            self._tiling(products, value), replace(a, name=f"{a.source}_a", role="at", arrived=None),
+            (Product("acc", replace(b, name=f"{b.source}_b", role="b", arrived=None)),),
+            self._depth(left, over), None, operands, steps, result, destination, None, moves, staging,
         )  # fmt: skip
         self.launches[-1] = replace(self.launches[-1], over=over)
+
+    def _in_flight(self, value: Value, name: str) -> bool:
+        """Can the tiles of a product over rows take this operand as it arrives? They walk its shards in their loop and
+        wait before each. It needs a copy engine, as programs of the launch that carry chunks count the launch's own
+        rows; and shards of one axis, each of rows that follow one another."""
+        if value.kind != "all_gather" or self._row_layout(value.args[0]) != CONTIGUOUS or len(self.over) > 1:
+            return False
+        self._gather(value, f"{name}_{self.names.get(value.args[0], 'x')}")
+        moves, _, info = self.gathers[value][1]
+        return info["via"] == "copy_engine" and moves.routing is None and moves.name not in self.carried
 
     def _row_sum(self, value: Value, name: str, destination: Destination) -> None:
         """The launch of a value of kind `sum_rows`: [m, n] -> [n]."""
@@ -81,7 +101,8 @@ class OverRowsLaunches(Transports):
             self._gather(value, f"{name}_{self.names.get(value.args[0], 'x')}")
             operand = self.gathers[value][0]
             apart = self._row_layout(value.args[0]) != CONTIGUOUS  # a tile needs the global order of both operands
-            if apart or not any(n.chunk_flags == operand.arrived and n.space == "all" for n in self.launches):
+            waited = [n for n in self.launches if n.chunk_flags == operand.arrived and (n.space == "all" or n.over)]
+            if apart or not waited:
                 copy = self._gathered_whole(value, name)
                 return Operand(copy, "a", self._dtype(value), copy, "plain")
             return replace(operand, arrived=None)

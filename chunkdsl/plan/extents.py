@@ -53,3 +53,13 @@ class Relay:
     buffer: str
     arrived: str
     counters: str
+
+
+@record
+class OverRows:
+    """A launch whose tiles run over all `rows` of their operands: a product contracts them, a fold adds them up.
+    kept: own (this rank's shard of them alone), whole (all of them), shards (all, shard by shard, as one operand lies
+    in a padded buffer)."""
+
+    rows: SymSize
+    kept: str

@@ -26,7 +26,7 @@ from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize, FuseFrom
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
 from chunkdsl.plan.body import KernelBody
-from chunkdsl.plan.extents import Deal, Extent, Relay, Result
+from chunkdsl.plan.extents import Deal, Extent, OverRows, Relay, Result
 from chunkdsl.plan.routes import Walk
 from chunkdsl.record import record
 
@@ -122,16 +122,6 @@ class Sum:
     side: str
     wire: str
     routing: Routing | None = None  # adds what the plan brings, after the own addend and in the plan's order
-
-
-@record
-class OverRows:
-    """A launch whose tiles run over all `rows` of their operands: a product contracts them, a fold adds them up.
-    kept: own (this rank's shard of them alone), whole (all of them), shards (all, shard by shard, as one operand lies
-    in a padded buffer)."""
-
-    rows: SymSize
-    kept: str
 
 
 @record
@@ -264,6 +254,11 @@ class Launch:
     fold: Fold | None = None
     from_every: bool = False
     body: KernelBody | None = None
+
+    @property
+    def rounds(self) -> bool:
+        """Do its tiles walk gathered rows shard by shard, and wait for each in their loop?"""
+        return self.over is not None and self.chunk_flags is not None
     layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
 
 @record

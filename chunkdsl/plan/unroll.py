@@ -7,6 +7,7 @@ with this plan by the simulator's conformance check.
     unroll_moves.py      staging, gathers and scatters between ranks
     unroll_hops.py       the same along the route of a plan
     unroll_tiles.py      tiles: chunks that they wait for and signal
+    unroll_rounds.py     tiles that wait for gathered rows in their loop, shard by shard
     unroll_kernels.py    programs of users' kernels: the same of row blocks that may straddle shards
     unroll_accesses.py   tiles: regions that they read and write
     unroll_deal.py   all_to_all: the same for its staging, moves and tiles
@@ -32,6 +33,7 @@ from chunkdsl.plan.unroll_exchange import unroll_exchange
 from chunkdsl.plan.unroll_frame import Frame
 from chunkdsl.plan.unroll_kernels import add_programs
 from chunkdsl.plan.unroll_moves import add_chunk, add_copies, add_move, add_moves, add_staging
+from chunkdsl.plan.unroll_rounds import add_rounds, carrier_of
 from chunkdsl.plan.unroll_tiles import add_tiles
 
 Dims = Mapping[str, int]
@@ -71,9 +73,10 @@ def unroll(
 
 def _add_launch(f: Frame) -> None:
     n, world, book = f.launch, f.world, f.book
+    carrier = carrier_of(f)
     for s in stagings(n):
         for rank in range(world):
-            add_staging(f, rank, s)
+            add_staging(carrier, rank, s)
     tiles = _open_lanes(f)
     carried = [m for m in n.moves if m.via != "copy_engine" and m.programs]
     mixed = next((m for m in n.moves if m.via != "copy_engine" and not m.programs), None)
@@ -82,7 +85,7 @@ def _add_launch(f: Frame) -> None:
         made: list[int] = []
         for m in n.moves:
             if m.via == "copy_engine":
-                add_copies(f, m, rank, begin)
+                add_copies(carrier, m, rank, begin)
         for m in carried:
             made += add_moves(f, m, rank, m.name, begin)
         by_chunk = mixed is not None and mixed.kind == "deal" and n.space == "own"
@@ -92,7 +95,8 @@ def _add_launch(f: Frame) -> None:
         for step in range(0 if by_chunk else world if n.space in ("all", "columns") else 1):
             if mixed and mixed.kind != "scatter" and step < world - 1:
                 made += add_move(f, mixed, rank, step, tiles, begin)
-            made += (add_programs if n.body else add_tiles)(f, rank, step, tiles, begin)
+            add = add_programs if n.body else add_rounds if n.rounds else add_tiles
+            made += add(f, rank, step, tiles, begin)
             if mixed and mixed.kind == "scatter" and step > 0:
                 made += add_move(f, mixed, rank, step - 1, tiles, begin)
         book.main(rank, f.call, "end", n.line, f"{n.name} ends", after=tuple(made))

@@ -53,18 +53,28 @@ def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live:
 def _over_rows(f: Frame, rank: int) -> list[Access]:
     """All rows of the operands of a product or sum over rows."""
     n, found = f.launch, []
-    if n.over is None:
+    if n.over is None or n.chunk_flags:  # those that wait in their loop: unroll_rounds
         return found
+    return row_reads(f, rank)
+
+
+def row_reads(f: Frame, rank: int, shard: int | None = None, here: bool = False) -> list[Access]:
+    """All rows of both operands, or those of one shard; `here`: all the same of one that lies on this rank."""
+    n, found = f.launch, []
+    owners = range(f.world) if shard is None else (shard,)
     g = Geometry.of(n.over.rows, False, f.op.pad, f.dims, f.world, f.inner, n.depth.layout)
     for o in (n.fold.operand,) if n.fold else (n.a, n.products[0].b):
         kind = f.kinds.get(o.source)
         if kind == "symmetric":
             what, mask = f.contents.gathered(o.source)
-            for owner in range(f.world):
+            for owner in owners:
                 at = owner * g.stride
                 for row, origin, rows in g.runs(owner, 0, g.height(owner)):
                     region = Region(o.source, rank, f.slot, at + row, at + row + rows, 0, f.widths[o.source])
                     found.append(Access(Act.NEED, region, None, what, mask, (origin, 0)))
+        elif kind is not None and shard is not None and not here:
+            for _, low, rows in g.runs(shard, 0, g.height(shard)):
+                found += f.reads_local(o.source, rank, low, low + rows)
         elif kind is not None:
             found += f.reads_local(o.source, rank, 0, g.height(rank) if n.over.kept == "own" else g.rows)
     return found

@@ -218,7 +218,7 @@ class LaunchView:
         if n.chunk_flags:
             for flags in self.awaited:
                 yield Argument(flags, f"self._{flags}.local", "None")
-            yield from self._chunk("chunk", n.chunk)
+            yield from self._chunk("chunk", n.chunk, "span" if n.rounds else "shard")
         if n.visits is not None and n.visits.tabled:
             yield Argument(self.order, f"self._{self.order}", f"self._{self.order}")
         yield from self._destination()
@@ -339,9 +339,9 @@ class LaunchView:
             yield Argument(f"{x}_done", f"self._{m.done}", "None")
         yield Argument(f"{x}_counters", f"self._{m.counters}", "None")
 
-    def _chunk(self, name: str, chunk):
-        yield Argument(name, chunk_text(chunk), "shard", True)
-        yield Argument(f"{name}_cap", chunk_cap_text(chunk), "1", True)
+    def _chunk(self, name: str, chunk, of: str = "shard"):
+        yield Argument(name, chunk_text(chunk).replace("shard", of), of, True)
+        yield Argument(f"{name}_cap", chunk_cap_text(chunk).replace("shard", of), "1", True)
 
     def _tensor(self, operand) -> str:
         """The wrapper's expression for an operand; gathered and total buffers are bound to a local variable first."""
