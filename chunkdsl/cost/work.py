@@ -9,7 +9,7 @@ from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.geometry import local_size
-from chunkdsl.plan.plan import Plan, Signal, Task
+from chunkdsl.plan.plan import Act, Plan, Signal, Task
 from chunkdsl.plan.schedule import Launch, OpSchedule
 from chunkdsl.plan.summary import elements, moved
 from chunkdsl.record import record
@@ -109,6 +109,8 @@ class Work:
         if not task.accesses:  # no rows or no columns: flags alone
             return Cost(self.machine.kernels.ticket_us, task.count)
         each = self._tile_us(task.lane, n, task.rank)
+        if n.rounds:  # a task for each shard that the tiles walk, and those of the result
+            each = 0.0 if any(a.act is Act.PUT for a in task.accesses) else each / self.plan.world
         early = task.kind == "reduce"
         tail = self._alone_us(routes, task.count)
         return Cost(each, task.count, routes, "programs" if early else "tile_stores", early, tail)

@@ -1,8 +1,7 @@
 """Products and sums over rows: `a.T @ b`, and the sum of a matrix's rows. What weight and bias gradients are made of.
 
-Every tile runs over all rows, so it can begin only when the last of them is here. Its operands are therefore what an
-earlier launch of the op has left on this rank: a gathered value that no tile has waited for yet is copied out first,
-by a launch whose tiles do.
+Every tile runs over all rows. A gathered operand that no tile has waited for yet is taken as it arrives, shard by
+shard, where a copy engine brings it; else it is copied out first, by a launch whose tiles wait for it.
 """
 
 from __future__ import annotations

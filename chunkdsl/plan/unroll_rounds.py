@@ -24,9 +24,11 @@ def add_rounds(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[in
     """Tasks of all tiles of a rank."""
     n, g = f.launch, f.geometry_of(f.launch.over.rows)
 
+    tiles = -(-f.geometry.shard // n.tiling.bm) * max(1, -(-f.cols[rank] // n.tiling.bn))
+
     def task(label: str, accesses, waits=()) -> int:
-        label = f"computes {label} in {n.name}"
-        return f.book.task(rank, lane, f.call, "tile", n.line, label, tuple(accesses), (begin,), tuple(waits))
+        said = f"computes {label} in {n.name}", tuple(accesses), (begin,), tuple(waits), (), tiles
+        return f.book.task(rank, lane, f.call, "tile", n.line, *said)
 
     # A block of rows may reach into the next shard's, which count for nothing; of the local operand they are here.
     made = [task(f"with shard {rank}", row_reads(f, rank, rank, here=True))]
