@@ -117,7 +117,7 @@ class BodyView:
         """How many a shard has: programs of a block, times the blocks that may begin in it."""
         many, blocks = "max(1, columns)", 'cdiv(shard, constants["BM"])'
         if device:
-            many, blocks = "tl.maximum(columns, 1)", "tl.cdiv(shard, BM)"
+            many, blocks = "tl.maximum(per_block, 1)", "tl.cdiv(shard, BM)"
         return f"{many} * {blocks}" if self.body.block else many
 
     def plain_result(self, parts: str) -> str:
@@ -145,7 +145,7 @@ class BodyView:
         for s in self.body.scalars:
             if self.runtime(s):
                 yield f"k_{s.parameter}", self.host(s), True
-        yield "columns", "columns", True
+        yield "per_block", "columns", True
         for i, axis in enumerate("xyz"):
             yield f"grid_{axis}", f"spread[{i}]", True
 

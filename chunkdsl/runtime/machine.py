@@ -38,10 +38,10 @@ def want_success(machine, what, error):
 
 def residency(registers, shared, warps, limits):
     """Programs that a multiprocessor holds of a kernel (registers of a thread, bytes of shared memory), as PER_SM, and
-    the registers that another kernel may have so that it holds as many of it, but 64 at least, which waits need.
+    the registers that another kernel may have so that it holds as many of it, but 96 at least, which waits need.
     `limits`: threads, registers and bytes of shared memory of a multiprocessor."""
     threads = 32 * warps
-    many = min(limits[0] // threads, limits[1] // (threads * max(64, -(-registers // 8) * 8)))
+    many = min(limits[0] // threads, limits[1] // (threads * max(96, -(-registers // 8) * 8)))
     many = max(1, min(many, limits[2] // (shared + 1024)))
     return {"PER_SM": many, "maxnreg": min(255, limits[1] // (threads * many) // 8 * 8)}
 

@@ -7,6 +7,9 @@ MORE = """
 tensor kv : bf16[M @ tp, 64]
 tensor p : bf16[K, M]
 tensor r : bf16[M @ tp, N]
+dim L = 192
+tensor z : bf16[M, L]
+tensor s : bf16[L @ tp, N]
 """
 
 
@@ -29,14 +32,17 @@ op f_op(q, {"kv" if wide else "c"}) -> y {{ y = {call if wide else "f(q, all_gat
 """
 
 
-def along_k(name="matmul_2d", policy=COPY):
+def along_k(name="matmul_2d", policy=COPY, call="op f_op(p, r) -> y {{ y = f(p, all_gather(r)) with {{ {policy} }} }}"):
     """A product whose right operand is sharded along the contraction, and gathered along it."""
     if name == "matmul_2d":
         item = KERNELS[name]
     else:
         item = gemm(name, "cdiv(m, BM) * cdiv(n, BN)").replace("kernel_zoo.py", "kernel_zoo_loops.py")
     item = item.replace("[m, n] sum k", "[m, n]")
-    return HEAD + MORE + item + f"op f_op(p, r) -> y {{ y = f(p, all_gather(r)) with {{ {policy} }} }}"
+    return HEAD + MORE + item + call.format(policy=policy)
+
+
+WEIGHTS = "op f_op(z, s) -> y {{ y = f(z, all_gather(s)) with {{ {policy} }} }}"  # rows of a fixed length
 
 
 TURNS = {

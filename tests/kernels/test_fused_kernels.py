@@ -1,5 +1,6 @@
 """Users' kernels on simulated ranks: bits of `exact` (the untouched kernel), the whole kernel, conformance; mutants."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,14 @@ def test_a_wait_for_one_of_two_gathered_arguments_is_not_enough(tmp_path):
 def test_gathered_arguments_that_cannot_travel_together(old, new, what):
     text = (HEAD + SEVERAL["add_norm"]).replace("chunk = 24 along M", "chunk = 8 KiB").replace(old, new)
     assert any(what in d.message for d in checked(text).report.diagnostics)
+
+
+@pytest.mark.parametrize("name", ["pushed", "ring"])
+def test_what_carries_chunks_assigns_no_parameter_of_the_launch(name):
+    """A name with one type before a loop and another one in it does not compile, though it runs in the interpreter."""
+    module = ast.parse(render_module(checked(SPECS[name]).schedule, (2,)))
+    moves = [n for n in module.body if isinstance(n, ast.FunctionDef) and n.name.endswith("_move")]
+    assert moves
+    for node in moves:
+        stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        assert stored & {a.arg for a in node.args.args} == set()
