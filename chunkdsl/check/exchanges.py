@@ -102,10 +102,11 @@ def exchange_not_legal(what: str, why: str, instead: str, span: Span) -> Finding
 
 
 @rule("CD644", "switch-adds-in-its-own-order", Severity.WARNING)
-def switch_adds_in_its_own_order(dtype: str, span: Span) -> Finding:
+def switch_adds_in_its_own_order(dtype: str, algorithm: str, span: Span) -> Finding:
     """With `via = multimem` every rank has the switch add up the whole payload, each on its own. No document says in
     which order a switch adds, so the sums of two ranks, or of two runs, may differ in their last bits; those of
     `exact`, in rank order, may differ from both. Ranks that decide something by such values may decide differently.
+    With `algorithm = two_shot` each sum is made once and stored at all ranks: they agree, but two runs may not.
 
     Fails:
         mesh tp[8]
@@ -119,7 +120,8 @@ def switch_adds_in_its_own_order(dtype: str, span: Span) -> Finding:
         tensor p : bf16[T, 1024] sum tp
         op f(p) -> y { y = all_reduce(p) with { via = ldst, validity = word } }
     """
-    return Finding(f"sums of {dtype} in the switch are not documented to have equal bits on all ranks", span, "", (),
+    where = "on all ranks" if algorithm == "one_shot" else "in every run, nor those of `exact`"
+    return Finding(f"sums of {dtype} in the switch are not documented to have equal bits {where}", span, "", (),
                    "leave `via` out where ranks must agree in every bit; tests/gpu/check_multimem.py probes a machine")
 
 

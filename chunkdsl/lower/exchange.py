@@ -37,11 +37,10 @@ FORMS = (Form("word", crossover("mark") // 4, 2, 1), *MARKS)
 TWO_BUFFERS = (Form("word", crossover("wide_word") // 4, 2, 1), Form("word", 0, 2, 2))
 BLOCKS = ((128, 4), (256, 8), (512, 16), (1024, 32))  # one word for a thread: with more, waiting takes twice as long
 MULTIMEM = {
-    "algorithm": "one round is the whole of a redundant pull",
     "validity": "the switch adds whatever it finds, so a flag must say what is there",
     "buffers": "the second buffer is what allows a call to end without a barrier",
 }
-SWITCHED = ((512, 4),)  # 128 threads of 16 bytes
+SWITCHED = ((128, 4),)  # 128 threads of 16 bytes
 LEAST_WORDS, MOST_THREADS = 128, 512  # 128 registers for a thread: eight ranks' words and the epilogue fit
 
 
@@ -144,7 +143,7 @@ class ExchangeBuilder(Epilogue):
         if not settle.ok:
             return None
         if via == "multimem":
-            self.report.add(rules.switch_adds_in_its_own_order(dtype, settle.span("via")))
+            self.report.add(rules.switch_adds_in_its_own_order(dtype, algorithm, settle.span("via")))
         statement = next(s for s in self.op.statements if reduction in _below(s.value, set()))
         text = f"{statement.target} = {' '.join(self.program.source.slice(statement.value.span).split())}"
         return Exchange(
@@ -207,11 +206,11 @@ class ExchangeBuilder(Epilogue):
     def _multimem(self, settle: Choices, dtype: str, rowwise: bool) -> tuple[str, str, tuple[Form, ...]]:
         """The one form that the switch serves: it knows no epoch and no empty mark, so flags say what is there."""
         policy = settle.policy
-        algorithm = settle.pick("algorithm", "one_shot", "every rank has the switch add the whole payload")
+        why = "every rank has the switch add the whole payload: one trip less than a piece each, stored at all"
+        algorithm = settle.pick("algorithm", "one_shot", why)
         validity = settle.pick("validity", "flag", "the switch adds whatever it finds: only a flag says what is there")
         slots = settle.pick("buffers", 2, "a second buffer is cheaper than a barrier")
-        for key, found, legal in (("algorithm", algorithm, "one_shot"), ("validity", validity, "flag"),
-                                  ("buffers", slots, 2)):  # fmt: skip
+        for key, found, legal in (("validity", validity, "flag"), ("buffers", slots, 2)):
             if found != legal:
                 what = f"via = multimem and {key} = {found}"
                 self._illegal(settle, what, MULTIMEM[key], f"write {key} = {legal}", key)
@@ -224,7 +223,7 @@ class ExchangeBuilder(Epilogue):
         for key in ("assume", "retry"):
             if getattr(policy, key) is not None:
                 settle.refuse(rules.assumption_unused(key, validity, settle.span(key)))
-        return algorithm, validity, (Form("flag", 0, 2),)
+        return algorithm, validity, (Form("flag", 0, 2, 4),)
 
     def _illegal(self, settle: Choices, what: str, why: str, instead: str, key: str) -> None:
         settle.refuse(rules.exchange_not_legal(what, why, instead, settle.span(key)))

@@ -14,7 +14,7 @@ from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule, Schedule
 from chunkdsl.plan.tables import route_tables
-from chunkdsl.plan.unroll_exchange import buffer_of, each_words, memory_forms, payload_words
+from chunkdsl.plan.unroll_exchange import buffer_of, each_words, memory_forms, payload_words, row_words
 
 STATE_WORDS = 16
 TICKET_WORDS = 8
@@ -73,11 +73,11 @@ def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tu
     rounds = 2 if x.algorithm == "two_shot" else 1
     most = max(1, payload_words(x, bounds))
     sent = each_words(x, most, world)
-    blocks = max(1, evaluate(x.rows, bounds) if x.rowwise else -(-sent // x.blocks[0][0]))
+    blocks = max(1, evaluate(x.rows, bounds) if x.rowwise else -(-sent // (x.blocks[0][0] * x.forms[0].wide)))
     for f in memory_forms(x):
-        cap = -(-(min(sent, f.cap(world)) if f.words else sent) // 4) * 4
+        cap = row_words(x, f, most, world)
         dtype = "i64" if f.name == "word" else "i32"
-        rows = 1 if x.via == "multimem" else rounds * world
+        rows = rounds if x.via == "multimem" else rounds * world
         made.append(Memory(buffer_of(f), "symmetric", "data", dtype, f.slots * rows, cap, f.slots))
         made.append(Memory(f"epochs{buffer_of(f)[-1]}", "local", "scratch", "i32", 1, 1028))
         if f.name in ("flag", "speculative"):

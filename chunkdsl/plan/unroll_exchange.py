@@ -34,6 +34,13 @@ def each_words(x: Exchange, words: int, world: int, wide: int = 1) -> int:
     return -(-words // (world * wide)) * wide if x.algorithm == "two_shot" else words
 
 
+def row_words(x: Exchange, form: Form, most: int, world: int) -> int:
+    """Words of a row of a form's buffer, for payloads of up to `most`: what one rank sends to another, or, in the
+    switch, the payload. Every row begins at a multiple of 16 bytes."""
+    each = most if x.via == "multimem" else each_words(x, most, world)
+    return -(-(min(each, form.cap(world)) if form.words else each) // 4) * 4
+
+
 def form_for(x: Exchange, words: int, world: int) -> Form:
     """The form that a payload takes: the first that holds it."""
     each = each_words(x, words, world)
@@ -66,11 +73,11 @@ def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: D
 def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[Buffer]:
     x = op.exchange
     most = max(1, payload_words(x, bounds))
-    rounds, each = 2 if x.algorithm == "two_shot" else 1, each_words(x, most, world)
+    rounds = 2 if x.algorithm == "two_shot" else 1
     for f in memory_forms(x):
-        cap = -(-(min(each, f.cap(world)) if f.words else each) // 4) * 4
+        cap = row_words(x, f, most, world)
         dtype = "i64" if f.name == "word" else "i32"
-        yield Buffer(buffer_of(f), "symmetric", dtype, 1 if x.via == "multimem" else rounds * world, cap, f.slots)
+        yield Buffer(buffer_of(f), "symmetric", dtype, rounds if x.via == "multimem" else rounds * world, cap, f.slots)
     for s in x.stores:
         yield Buffer(f"{s.tensor} of the call", "output", "i32", 1, most, calls)
 
@@ -112,7 +119,9 @@ class _Frame:
         two = self.x.algorithm == "two_shot"
         made = []
         for group, (first, end) in enumerate(self.runs):
-            way = self._pulled if self.x.via == "multimem" else self._two_shot if two else self._one_shot
+            way = self._two_shot if two else self._one_shot
+            if self.x.via == "multimem":
+                way = self._pushed if two else self._pulled
             made += way(rank, group, first, end, begin)
         if self.form.name == "mark" and self.before:
             made.append(self._empty(rank, begin))
@@ -145,6 +154,29 @@ class _Frame:
         adds += [Access(Act.ADD, to, self.place(q, 0, first, end)) for q in peers]
         yield self._task(rank, begin, "reduce", f"words {first}..{end} are added up in the switch", adds,
                          tuple([self._word(rank, group, q) for q in peers]))
+
+    def _pushed(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
+        """Payloads stay with their ranks; every rank has the switch add up its own piece, and store the sum at all of
+        them. `first`..`end` are words of a piece."""
+        piece, whole = self.sent(self.words), (1 << self.world) - 1
+        peers = [(rank + 1 + k) % self.world for k in range(self.world - 1)]
+        spans = [(q, q * piece + first, max(q * piece + first, min(q * piece + end, self.words)))
+                 for q in range(self.world)]  # fmt: skip
+        puts = [self._put(rank, 0, low, high, 1 << rank, low) for _, low, high in spans]
+        yield self._task(rank, begin, "stage", f"stages words {first}..{end} of every piece", puts, (),
+                         self._said(rank, group, peers))
+        _, low, high = spans[rank]
+        to, name = self.result(rank, self.results[0], low, high), self.results[0]
+        adds = [Access(Act.PUT, to, None, name, 1 << rank, (0, low))]
+        adds += [Access(Act.ADD, to, self.place(q, 0, low, high)) for q in peers]
+        sums = [self._put(q, 1, low, high, whole, low) for q in range(self.world)]
+        heard = tuple([self._word(rank, group, q) for q in peers])
+        yield self._task(rank, begin, "reduce", f"words {first}..{end} of its piece are added up in the switch",
+                         (*adds, *sums), heard, self._said(rank, group, peers, self.world))
+        copies = [Access(Act.COPY, self.result(rank, name, low, high), self.place(rank, 1, low, high))
+                  for q, low, high in spans if q != rank]  # fmt: skip
+        finished = tuple([self._word(rank, group, q, self.world) for q in peers])
+        yield self._task(rank, begin, "reduce", f"takes words {first}..{end} of the other pieces", copies, finished)
 
     def _sum(self, rank: int, first: int, end: int, rows, at: int = 0) -> tuple[Access, ...]:
         """Own addend, which is in no buffer, then those of `rows`: (row, rank)."""

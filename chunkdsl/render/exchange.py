@@ -14,6 +14,11 @@ MULTIMEM = {
     "f16": "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2",
     "f32": "multimem.ld_reduce.relaxed.sys.global.add.v4.f32",
 }
+MULTIMEM_STORE = {
+    "bf16": "multimem.st.relaxed.sys.global.v4.bf16x2",
+    "f16": "multimem.st.relaxed.sys.global.v4.f16x2",
+    "f32": "multimem.st.relaxed.sys.global.v4.f32",
+}
 ROUNDS = {"one_shot": 1, "two_shot": 2}
 
 
@@ -63,7 +68,8 @@ def render_exchange(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
 def cuda_source(x: Exchange, path: str) -> str:
     """The kernel of `via = multimem` in CUDA C++."""
     template = environment().get_template("multimem.cu.jinja")
-    return template.render(x=x, path=path, instruction=f"{MULTIMEM[x.dtype]}", programs=1024)
+    forms = dict(instruction=MULTIMEM[x.dtype], store=MULTIMEM_STORE[x.dtype])
+    return template.render(x=x, path=path, programs=1024, **forms)
 
 
 def plain(step, op: OpSchedule) -> str:

@@ -66,7 +66,7 @@ class ExchangeOperation(Operation):
         """Blocks of the largest payload: flags are by block."""
         rows, _ = cls.extent(dims)
         words = cdiv(cls.words_in(dims), W if cls.ROUNDS == 2 else 1)
-        return max(1, rows if cls.ROWWISE else cdiv(words, cls.BLOCKS[0][0]))
+        return max(1, rows if cls.ROWWISE else cdiv(words, cls.BLOCKS[0][0] * cls.FORMS[0][3]))
 
     def call(self, tensors, given, out):
         return self.settle(super().call(tensors, given, out))

@@ -32,11 +32,12 @@ class MultimemOperation(ExchangeOperation):
 
     @classmethod
     def memory(cls, dims, W):
-        """(name, kind, shape, dtype): two buffers for this rank's payload alone, flags of all ranks by block."""
+        """(name, kind, shape, dtype): two buffers for this rank's payload alone, and in two rounds for all sums; flags
+        of all ranks by block."""
         return (
-            ("words2", "symmetric", (2, max(1, cls.words_in(dims))), torch.int32),
+            ("words2", "symmetric", (2 * cls.ROUNDS, max(4, cls.words_in(dims))), torch.int32),
             ("epochs2", "local", (cls.PROGRAMS + 4,), torch.int32),
-            ("arrived", "symmetric", (W, cls.flags_in(dims, W)), torch.int32),
+            ("arrived", "symmetric", (W * cls.ROUNDS, cls.flags_in(dims, W)), torch.int32),
         )
 
     def exchange(self, kernel, fused, active, dims, payload, tensors):
@@ -50,8 +51,8 @@ class MultimemOperation(ExchangeOperation):
         if active and self.module.check_calls:
             self.open(active, dims)
         (out,) = tensors.values()
-        threads = self.BLOCKS[0][0] // 4
-        blocks = cdiv(count, threads)
+        threads = self.BLOCKS[0][0]
+        blocks = cdiv(cdiv(count, self.world) if self.ROUNDS == 2 else count, threads)
         pointers = (
             payload.data_ptr(), out.data_ptr(), self._words2.local.data_ptr(), self.multicast,
             self.arrived.local.data_ptr(), self.arrived.table.data_ptr(), self.state.local.data_ptr(),

@@ -10,9 +10,9 @@ import pytest
 import torch
 from emitted import built
 
-from chunkdsl.aot.lint_multimem import FORMS, lint_switch
+from chunkdsl.aot.lint_multimem import FORMS, STORES, lint_switch
 from chunkdsl.aot.record import RecordingMachine
-from chunkdsl.render.exchange import MULTIMEM
+from chunkdsl.render.exchange import MULTIMEM, MULTIMEM_STORE
 from chunkdsl.report.verification import render_table
 from chunkdsl.runtime.cuda import CudaKernel, nvrtc_library
 from chunkdsl.runtime.machine import Machine
@@ -21,12 +21,13 @@ from chunkdsl.verify.cuda import compile_source
 from chunkdsl.verify.verify import simulate_rows
 
 SPEC = "mesh tp[2] over nvlink\ndim T = 0..9\ntensor p : {t}[T, 96] sum tp\n"
-SPEC += "op f(p) -> y {{ y = all_reduce(p) with {{ via = multimem }} }}\n"
+SPEC += "op f(p) -> y {{ y = all_reduce(p) with {{ via = multimem, algorithm = {a} }} }}\n"
+ROUNDS = ("one_shot", "two_shot")
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def operation(dtype="bf16"):
-    _, _, module, title = built(SPEC.format(t=dtype))
+def operation(dtype="bf16", algorithm="one_shot"):
+    _, _, module, title = built(SPEC.format(t=dtype, a=algorithm))
     return module, title, getattr(module, title).OPS["f"]
 
 
@@ -40,19 +41,21 @@ def has_nvrtc():
 needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="there is no NVRTC (pip install nvidia-cuda-nvrtc-cu12)")
 
 
-@pytest.fixture(scope="module")
-def ptx():
-    _, _, f = operation()
+@pytest.fixture(scope="module", params=ROUNDS)
+def ptx(request):
+    _, _, f = operation("bf16", request.param)
     return CudaKernel(f.KERNEL, f.SOURCE).compile("sm_90a")[0]
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("dtype", MULTIMEM)
-def test_the_source_compiles_and_passes_the_lint(dtype):
-    _, _, f = operation(dtype)
+@pytest.mark.parametrize("algorithm", ROUNDS)
+def test_the_source_compiles_and_passes_the_lint(algorithm, dtype):
+    _, _, f = operation(dtype, algorithm)
     text, binary = CudaKernel(f.KERNEL, f.SOURCE).compile("sm_90a")
     assert lint_switch(text) == [] and binary.startswith(b"\x7fELF")
-    assert text.count(MULTIMEM[dtype] + " ") == 1 and text.count("multimem.") == 1
+    assert text.count(MULTIMEM[dtype] + " ") == 1 and text.count("multimem.") == 1 + (algorithm == "two_shot")
+    assert text.count(MULTIMEM_STORE[dtype] + " ") == (algorithm == "two_shot")
 
 
 MUTANTS = {
@@ -72,6 +75,15 @@ MUTANTS = {
 def test_the_lint_sees_what_is_wrong(ptx, finding):
     old, new = MUTANTS[finding]
     assert old in ptx and any(finding in line for line in lint_switch(ptx.replace(old, new)))
+
+
+@needs_nvrtc
+def test_the_lint_sees_a_store_in_the_switch_that_is_published_under_another_name():
+    _, _, f = operation("bf16", "two_shot")
+    faulty = f.SOURCE.replace("        other_name();\n        there =", "        there =")
+    assert faulty != f.SOURCE
+    text = CudaKernel(f.KERNEL, faulty).compile("sm_90a")[0]
+    assert any("no fence.proxy.alias since the store" in line for line in lint_switch(text))
 
 
 @needs_nvrtc
@@ -98,7 +110,7 @@ def test_without_nvrtc_nothing_is_called_compiled(monkeypatch):
 
 def test_the_source_has_the_form_of_its_dtype():
     """The text alone, where there is no NVRTC."""
-    assert set(MULTIMEM.values()) == set(FORMS)
+    assert set(MULTIMEM.values()) == set(FORMS) and set(MULTIMEM_STORE.values()) == set(STORES)
     for dtype, form in MULTIMEM.items():
         source = operation(dtype)[2].SOURCE
         assert source.count(f'"{form} ') == 1 and source.count("multimem.") == 1 and "__ldg" not in source
@@ -139,9 +151,9 @@ def test_a_machine_that_cannot_load_it_says_why(target, why):
     assert why in machine.load(Kernel())
 
 
-def recorded(monkeypatch, rows):
+def recorded(monkeypatch, rows, algorithm="one_shot"):
     """Programs, threads and arguments of the launches of a call."""
-    module, title, _ = operation()
+    module, title, _ = operation("bf16", algorithm)
     seen = []
 
     def launch(self, kernel, programs, threads, args):
@@ -155,8 +167,9 @@ def recorded(monkeypatch, rows):
     return f, seen
 
 
-def test_a_call_is_one_launch_of_the_source_whose_arguments_are_in_order(monkeypatch):
-    f, ((programs, threads, args),) = recorded(monkeypatch, 7)
+@pytest.mark.parametrize("algorithm", ROUNDS)
+def test_a_call_is_one_launch_of_the_source_whose_arguments_are_in_order(monkeypatch, algorithm):
+    f, ((programs, threads, args),) = recorded(monkeypatch, 7, algorithm)
     assert (programs, threads) == (1, 128) and len(args) == f.SOURCE.split('extern "C"')[1].split("{")[0].count(",") + 1
     assert args[2:4] == [f._words2.local.data_ptr(), f.multicast]
     # world, rank, vectors, vectors of a buffer, flags of a rank, site, active
@@ -183,7 +196,7 @@ def test_the_module_imports_without_a_gpu_and_without_nvrtc():
 
 
 def test_verify_says_that_it_was_not_run(tmp_path):
-    program, schedule, _, title = built(SPEC.format(t="bf16"))
+    program, schedule, _, title = built(SPEC.format(t="bf16", a="one_shot"))
     rows = simulate_rows(program, schedule, 2, 1, tmp_path, title, True, lambda text: None)
     assert [(r.check, r.ran) for r in rows] == [("simulation", False)]
     table = render_table("small.chunk", rows, 0.0)

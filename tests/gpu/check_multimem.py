@@ -1,5 +1,5 @@
 """`via = multimem` where NVLink multicast exists: values against `exact`, the bits of all ranks against each other
-(which no document promises to be equal), and CUDA graph replays. Nobody has run this yet.
+(which no document promises to be equal, but in two rounds), and CUDA graph replays. Nobody has run this yet.
 
     chunkdsl build tests/gpu/ar_switch.chunk -o build/gpu
     CHUNKDSL_RUN_MULTICAST=1 CHUNKDSL_GPU_BUILD=build/gpu python tests/gpu/check_multimem.py [--world 8]
