@@ -234,3 +234,22 @@ def test_copy_engine_chunks_without_rows_still_send_their_flag_word(capsys):
     copies = next(x for x in s["started"] if x["kind"] == "copies")
     assert copies["copies"] == 1 + 3  # the row of rank 1; a flag word for each of three shards
     assert [t["source"] for t in s["transfers"] if t["side"] == "pull"] == [1]
+
+
+# ---- small all-reduces
+
+
+def test_a_small_all_reduce_shows_its_forms_by_payload_and_what_is_predicted(capsys):
+    spec = str(ROOT / "specs" / "decode_all_reduce.chunk")
+    assert main(["plan", spec, "--world", "2", "--dim", "T=1"]) == 0
+    first = capsys.readouterr().out.split("\nop ar_norm")[0]
+    table = first.split("How payloads travel, by the bytes of each rank\n")[1].split("\n\n")[0].splitlines()
+    assert table[1].split()[:3] == ["up", "to", "32"] and table[1].endswith("this call")
+    assert table[-1].split() == ["above", "the", "fallback", "(nccl)"]
+    assert sum(line.endswith("this call") for line in table) == 1
+    totals = first.split("Predicted, not measured")[1]
+    for name in ("call", "compute alone", "communication", "ideal", "stream by stream", "speed-up over it"):
+        assert f"\n  {name}" in totals
+    head, *ranks = totals.split("\n\n")[1].splitlines()
+    assert head.split() == ["rank", "ends", "at", "stream", "exchange"]
+    assert len(ranks) == 3  # two ranks, and what the numbers are

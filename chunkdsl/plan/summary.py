@@ -85,14 +85,16 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class PayloadForm:
-    """Payloads of a small all-reduce of up to `most` bytes of each rank (None: all others) travel as `form`, in
-    `rounds` rounds, with `slots` copies of their buffer. form: that of a Form, or `fallback`. `taken`: by this call."""
+    """Payloads of a small all-reduce of up to `most` bytes of each rank (None: all others) travel as `form`, `wide`
+    words at a time, in `rounds` rounds, with `slots` copies of their buffer. form: that of a Form, or `fallback`.
+    `taken`: by this call."""
 
     most: int | None
     form: str
     rounds: int
     slots: int
     taken: bool
+    wide: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def _forms(x: Exchange, world: int, dims: Mapping[str, int]):
     for f in x.forms:
         held = 4 * f.cap(world) * (world if rounds == 2 else 1) if f.words else None
         most = min([n for n in (held, limit) if n is not None], default=None)
-        yield PayloadForm(most, f.name, rounds, f.slots, below < size and (most is None or size <= most))
+        yield PayloadForm(most, f.name, rounds, f.slots, below < size and (most is None or size <= most), f.wide)
         below = most
     if limit is not None:
         yield PayloadForm(None, "fallback", 0, 0, size > limit)

@@ -174,6 +174,7 @@ def _forms(s: Summary) -> Iterator[str]:
     for f in s.forms:
         most = f"up to {size_text(f.most)}" if f.most else "above" if len(s.forms) > 1 else "all"
         as_ = f"the fallback ({s.fallback})" if f.form == "fallback" else FORMS[f.form]
+        as_ += f", {f.wide} at a time" if f.wide > 1 else ""
         rounds = "" if not f.rounds else f"{'one_shot' if f.rounds == 1 else 'two_shot'}"
         rows.append((most, as_, rounds, str(f.slots or ""), "this call" if f.taken else ""))
     yield from _table(("payload", "as", "algorithm", "buffers", ""), rows, right=(3,))
