@@ -141,6 +141,9 @@ class RecordingMachine:
 
     starts_early = Machine.starts_early
 
+    def prepared(self, made, kernel, programs, args, constants, warps, stages):
+        return None
+
     def multicast(self, memory):
         return memory.local.data_ptr() if self.target in ("sm_90", "sm_100") else 0
 

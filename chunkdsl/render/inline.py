@@ -23,6 +23,7 @@ FILES = (
     "sums.py",
     "layer.py",
     "failures.py",
+    "replay.py",
     "operation.py",
     "layouts.py",
     "exchange.py",

@@ -18,7 +18,6 @@ from chunkdsl.runtime.operation import Operation
 class ExchangeOperation(Operation):
     INOUT, FORMS, BLOCKS, ROWWISE, ROUNDS = (), (), (), False, 1
     PAYLOAD, ITEM, LIMIT, RETRY = 0, 2, 0, 8
-    audit = False
     PROGRAMS = 1024  # epochs: one for each program that a call may have
 
     def __init__(self, module):

@@ -19,6 +19,7 @@ from chunkdsl.runtime.failures import Failures
 from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
 from chunkdsl.runtime.placed import PlacedCalls, any_placed
+from chunkdsl.runtime.replay import Replays
 
 
 def round_up(a, b):
@@ -53,7 +54,7 @@ def pitch_of(tensor):
     return tensor.shape[-1] * tensor.element_size() // 16
 
 
-class Operation(Failures, PlacedCalls):
+class Operation(Failures, PlacedCalls, Replays):
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
@@ -86,6 +87,7 @@ class Operation(Failures, PlacedCalls):
                 setattr(self, f"_{label}", (m.symmetric if kind == "symmetric" else m.zeros)(label, shape, dtype))
             for label, tables in self.TABLES.items():
                 self._upload(label, *tables[module.ranks.shape if len(self.OVER) > 1 else self.world])
+            self.look_up_memory()
 
     def _upload(self, label, parts, ranks):
         """This rank's rows of a route, in device memory; every rank allocates what the longest needs."""
@@ -124,14 +126,22 @@ class Operation(Failures, PlacedCalls):
     def call(self, tensors, given, out):
         """What the operator does: `tensors` and sizes as the caller gave them, `out` None or a tensor a result."""
         self.check()
-        tensors, dims = self.agreed(tensors, given)
-        reason = self.unfused(dims)
-        if reason is not None:
-            return self._unfused(reason, tensors, dims, out)
+        key = self.key_of(tensors, given)
+        dims, tape = (key is not None and self.tapes.get(key)) or (None, None)
+        if dims is None:
+            tensors, dims = self.agreed(tensors, given)
+            reason = self.unfused(dims)
+            if reason is not None:
+                return self._unfused(reason, tensors, dims, out)
         results = self.results(dims, out)
         self.machine.begin_call(self.NAME)
         try:
-            self.run(True, 1, dims, *tensors, *results)
+            if tape is not None:
+                tape.play((*tensors, *results))
+            elif key is not None and key not in self.tapes:
+                self.run_noted(key, dims, tensors, results)
+            else:
+                self.run(True, 1, dims, *tensors, *results)
         except (Exception, KeyboardInterrupt) as error:
             self.abandon(error)
             raise

@@ -109,6 +109,9 @@ class SimMachine:
         """No: here a kernel starts when those ahead of it have ended."""
         return False
 
+    def prepared(self, made, kernel, programs, args, constants, warps, stages):
+        """None: a launch that is made again is queued as the first was."""
+
     def multicast(self, memory):
         """0: there is no switch here, and nothing that runs CUDA."""
         return 0

@@ -89,13 +89,13 @@ def raises(r: Rank) -> None:
 
         getattr(m, OP).launch = launch
         try:
-            r.call(m)
+            r.call(m, 2 * ROWS)  # sizes that were not called before: they are launched one by one
         except OSError:
             r.told(m.check, "a call raised OSError")
         torch.cuda.synchronize()
         time.sleep(TIMEOUT)
         return
-    r.call(m)
+    r.call(m, 2 * ROWS)
     r.told(m.check, "rank 1 raised an exception inside a call", TIMEOUT - 1)
     r.close_dead(m)
 

@@ -72,7 +72,7 @@ class LocalMachine(Machine):
 
     def launch(self, *given, **named):
         with self.board.compiling:  # the first rank compiles, the others find the result
-            super().launch(*given, **named)
+            return super().launch(*given, **named)
 
     def vote(self, value):
         return self.board.meet(self.rank, value)

@@ -1,0 +1,136 @@
+"""The host's time for an eager call: Python of the wrapper and torch's dispatcher, with launches and copies that do
+nothing, so no GPU is needed. What a launch or copy costs the driver comes on top; with --gpu all of it is measured.
+
+    chunkdsl build specs/tp_mlp.chunk -o build && python tests/bench/host_cost.py build/tp_mlp.py
+    CHUNKDSL_GPU_BUILD=build torchrun --nproc-per-node 2 tests/bench/host_cost.py build/tp_mlp.py --gpu
+
+Prints microseconds of a call: launched anew each time, played from what the first call of its sizes noted, and (--gpu)
+of the fallback, which calls NCCL and cuBLAS from torch. Median of `--rounds` runs of 50 calls, interleaved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
+
+import torch
+from ranks import load
+
+CALLS = 50
+
+
+def stub(machine_class, world):
+    """Rank 0 of `world` on a device that does nothing."""
+
+    class Stub(machine_class):
+        def __init__(self):
+            self.group, self.rank, self.world, self.device = None, 0, world, torch.device("cpu")
+            self.sms, self.target = 132, "sm_90"
+
+        def symmetric(self, name, shape, dtype):
+            local = torch.zeros(shape, dtype=dtype)
+            shift = 1 << 44
+            addresses = tuple(local.data_ptr() + shift * r for r in range(world))
+            return Symmetric(local, addresses, torch.tensor(addresses))
+
+        def pinned(self, name, shape, dtype):
+            return torch.zeros(shape, dtype=dtype)
+
+        def launch(self, kernel, programs, args, constants, warps, stages, early=False):
+            return None
+
+        def prepared(self, made, kernel, programs, args, constants, warps, stages):
+            names = kernel.arg_names
+            held = [{**args, **constants}.get(name) for name in names]
+            at = {name: i for i, name in enumerate(names)}
+
+            def again(changed):
+                values = held.copy()
+                for name, value in changed:
+                    values[at[name]] = value
+
+            return again
+
+        def copy(self, *anything):
+            pass
+
+        copy_rows = fork = join = open_lane = copy
+
+        def vote(self, value):
+            return [value] * world
+
+        def timeout(self):
+            return 60.0
+
+    Symmetric = machine_class.symmetric.__globals__["Symmetric"]
+    return Stub()
+
+
+def local_tensors(op, dims, device):
+    declared = op.PARAMETERS.values()
+    return [torch.zeros(op.local_shape(shape, dims), dtype=dtype, device=device) for dtype, shape in declared]
+
+
+def microseconds(call):
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    return (time.perf_counter() - start) / CALLS * 1e6
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("module", type=Path)
+    parser.add_argument("--world", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--gpu", action="store_true")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore", RuntimeWarning)
+    made = load(args.module)
+    cls = next(v for v in vars(made).values() if isinstance(v, type) and getattr(v, "OPS", None))
+    bounds = {k: min(high, args.rows) for k, (_, high, _) in cls.RANGES.items()}
+    if args.gpu:
+        from ranks import join
+
+        join(True, os.environ)
+        m, device = cls(**bounds), torch.device("cuda", torch.cuda.current_device())
+    else:
+        m, device = cls(machine=stub(made.Machine, args.world), **bounds), torch.device("cpu")
+    for name in cls.OPS:
+        op = getattr(m, name)
+        if op.why_not or op.unfused(bounds):
+            print(f"{cls.NAME}.{name}: runs its fallback")
+            continue
+        x = local_tensors(op, bounds, device)
+        outs = [torch.empty(op.local_shape(s, bounds), dtype=d, device=device) for d, s in op.RESULTS.values()]
+        outs = outs[0] if len(outs) == 1 else tuple(outs)
+
+        def call(replays, op=op, x=x, outs=outs):
+            op.replays = replays
+            op(*x, out=outs, **bounds)
+
+        ways = {"anew": lambda: call(False), "played": lambda: call(True)}
+        if args.gpu:
+            ways["library"] = lambda op=op, x=x: op.fallback(*x, **bounds)
+        seen = {way: [] for way in ways}
+        with torch.no_grad():
+            for _ in range(args.rounds):
+                for way, run in ways.items():
+                    seen[way].append(microseconds(run))
+                    m.machine.synchronize()
+        said = ", ".join(f"{way} {statistics.median(times):.0f}" for way, times in seen.items())
+        if not args.gpu or m.machine.rank == 0:
+            print(f"{cls.NAME}.{name}, {len(x)} tensors, rows {args.rows}: {said} us a call", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
