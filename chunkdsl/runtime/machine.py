@@ -52,6 +52,7 @@ class Machine:
 
     ROLL_CALLS: ClassVar = {}
     PATIENCE = 5.0  # seconds of a roll call
+    PREPARES = False  # whether played launches go past Triton (`prepared`): not run on a GPU so far
     failure = ""
 
     def __init__(self, group, device):
@@ -140,9 +141,9 @@ class Machine:
 
     def prepared(self, made, kernel, programs, args, constants, warps, stages):
         """A function that starts a launch like one that has been made, without Triton's look at each argument; it takes
-        [(name, value)] of the arguments that are other ones, of equal dtypes and alignment. None on AMD, where Triton
-        compiles by the size of a tensor's storage too."""
-        if torch.version.hip:
+        [(name, value)] of the arguments that are other ones, of equal dtypes and alignment. None if not
+        PREPARES, and on AMD, where Triton compiles by the size of a tensor's storage too."""
+        if not self.PREPARES or torch.version.hip:
             return None
         names = kernel.arg_names
         missing = {n: kernel.signature.parameters[n].default for n in names if n not in args and n not in constants}

@@ -4,8 +4,9 @@ nothing, so no GPU is needed. What a launch or copy costs the driver comes on to
     chunkdsl build specs/tp_mlp.chunk -o build && python tests/bench/host_cost.py build/tp_mlp.py
     CHUNKDSL_GPU_BUILD=build torchrun --nproc-per-node 2 tests/bench/host_cost.py build/tp_mlp.py --gpu
 
-Prints microseconds of a call: launched anew each time, played from what the first call of its sizes noted, and (--gpu)
-of the fallback, which calls NCCL and cuBLAS from torch. Median of `--rounds` runs of 50 calls, interleaved.
+Prints microseconds of a call: launched anew each time; played from what the first call of its sizes noted; with --gpu
+also played past Triton's look at each argument (`Machine.PREPARES`; without a GPU that is what "played" is), and of the
+fallback, which calls NCCL and cuBLAS from torch. Median of `--rounds` runs of 50 calls, interleaved.
 """
 
 from __future__ import annotations
@@ -113,11 +114,15 @@ def main() -> int:
         outs = [torch.empty(op.local_shape(s, bounds), dtype=d, device=device) for d, s in op.RESULTS.values()]
         outs = outs[0] if len(outs) == 1 else tuple(outs)
 
-        def call(replays, op=op, x=x, outs=outs):
-            op.replays = replays
+        kept = {False: {}, True: {}}
+
+        def call(replays, past_triton=False, op=op, x=x, outs=outs, kept=kept):
+            op.replays, op.tapes, op.machine.PREPARES = replays, kept[past_triton], past_triton
             op(*x, out=outs, **bounds)
 
         ways = {"anew": lambda: call(False), "played": lambda: call(True)}
+        if args.gpu:
+            ways["played past Triton"] = lambda: call(True, True)
         if args.gpu:
             ways["library"] = lambda op=op, x=x: op.fallback(*x, **bounds)
         seen = {way: [] for way in ways}

@@ -81,7 +81,7 @@ def test_a_prepared_launch_hands_triton_s_launcher_what_triton_would(two_ops, mo
     """Arguments in the kernel's order, those of this call in their places, hooks as they are now."""
     module = two_ops.__init__.__globals__
     machine, kernel = module["Machine"].__new__(module["Machine"]), module["open_call"]
-    machine.device, seen = "cuda:0", []
+    machine.device, machine.PREPARES, seen = "cuda:0", True, []
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=77))
     made = SimpleNamespace(
         run=lambda *a: seen.append(a), function="function", packed_metadata="packed",
