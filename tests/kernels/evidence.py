@@ -1,0 +1,138 @@
+"""The kernels of docs/kernels.md: each in a spec, with the structure that it has. `evidence_table.py` runs them."""
+
+from kernel_specs import ATTENTION, COPY, HEAD, KERNELS, gathered, gemm, reduced, refused, rows
+from loop_specs import WEIGHTS, WHOLE, along_k, attention
+
+BY_L = "chunk = 24 along L, via = copy_engine"
+MORE = "tests/kernels/kernel_zoo_more.py"
+TENSORS = """
+tensor x2 : bf16[M @ tp, 128]
+tensor angles : bf16[M, 16]
+tensor up : bf16[128, N @ tp]
+tensor down : bf16[N @ tp, 32]
+tensor wide : bf16[K, N]
+tensor res : bf16[M, K]
+tensor h : bf16[M, K @ tp]
+tensor places : bf16[8]
+tensor groups : bf16[256, 32]
+"""
+STRIDES = "    arg stride_x = X.stride(0)\n    arg stride_y = Y.stride(0)\n"
+FULL_STRIDES = "".join(f"    arg stride_{t}{d} = {t.upper()}.stride({i})\n"
+                       for t, dims in (("a", "mk"), ("b", "kn"), ("c", "mn")) for i, d in enumerate(dims))  # fmt: skip
+TUTORIAL = f"""
+kernel f(A, B) -> C = "specs/kernels/matmul.py" : matmul_kernel {{
+    A = a_ptr : [m, k]
+    B = b_ptr : [k, n]
+    C = c_ptr : [m, n] sum k
+{FULL_STRIDES}    grid = cdiv(m, BM) * cdiv(n, BN)
+    const BM = 32, BN = 32, BK = 32, GROUP = 4
+}}
+"""
+TWO_LAYERS = f"""
+kernel f(X, W, V) -> Y = "{MORE}" : two_layers {{
+    X = x_ptr : [m, 128]
+    W = w_ptr : [128, n]
+    V = v_ptr : [n, 32]
+    Y = y_ptr : [m, 32] sum n
+    arg M = m
+    arg N = n
+    grid = cdiv(m, BM)
+    const K = 128, J = 32, BM = 16, BN = 16
+}}
+"""
+ROTARY = f"""
+kernel f(X, C, S) -> Y = "{MORE}" : rotary {{
+    X = x_ptr : [m, 128]
+    C = cos_ptr : [m, 16]
+    S = sin_ptr : [m, 16]
+    Y = y_ptr : [m, 128]
+{STRIDES}    grid = m
+    const HEADS = 4, HALF = 16
+}}
+"""
+BY_TABLE = f"""
+kernel f(A, B, T) -> C = "{MORE}" : grouped_by_table {{
+    A = a_ptr : [m, k]
+    B = b_ptr : [g, n]
+    T = table_ptr : [t]
+    C = c_ptr : [m, n]
+    arg M = m
+    arg N = n
+    grid = cdiv(m, BM)
+    const K = 128, BM = 32, BN = 32
+}}
+"""
+
+
+def more(text):
+    """The same item with its kernel in `kernel_zoo_more`."""
+    return text.replace("kernel_zoo.py", "kernel_zoo_more.py")
+
+
+def op(call, parameters="x", policy=COPY):
+    return f"op f_op({parameters}) -> y {{ y = {call} with {{ {policy} }} }}"
+
+
+def without_strides(text):
+    return "\n".join(line for line in text.splitlines() if "stride" not in line) + "\n"
+
+
+SPLIT = without_strides(more(gemm("matmul_split_k", "cdiv(m, BM) * cdiv(n, BN), cdiv(k, BK)")))
+NORM_ARGS = STRIDES + "    arg stride_r = R.stride(0)\n    arg n_cols = n\n    arg eps = 1e-6\n"
+NORM_TENSORS = "    R = res_ptr : [m, n]\n    W = w_ptr : [n]\n"
+ADD_NORM = more(rows("add_and_norm", more=", R, W", tensors=NORM_TENSORS, args=NORM_ARGS))
+CROSS = more(rows("cross_entropy", args="    arg stride_x = X.stride(0)\n    arg n_cols = n\n", n="1", block=32))
+DROPOUT = more(rows("dropout", args="    arg n_cols = n\n    arg p = 0.25\n    arg seed = 7\n"))
+ADD = more(rows("vector_add", args="    arg n_elements = m * n\n", grid="cdiv(m * n, BLOCK)", block=64))
+QUANTIZE = more(rows("quantize", args="    arg n_cols = n\n").replace("-> Y", "-> Y, S").replace(
+    "    Y =", "    S = s_ptr : [m, 1]\n    Y ="))  # fmt: skip
+ON_H = KERNELS["matmul_2d"].replace(" sum k", "")
+
+# what it is: spec
+FUSED = {
+    "matrix product, grouped order": HEAD + TUTORIAL + op("f(all_gather(x), w)", "x, w"),
+    "the same, its result reduced": HEAD + TUTORIAL + op("reduce_scatter(f(a, v), M)", "a, v", "chunk = 24 along M"),
+    "matrix product, 2-D grid, `tl.range` options": gathered("matmul_2d"),
+    "the same, all_reduce of its result": HEAD + KERNELS["matmul_2d"]
+    + op("all_reduce(f(a, v))", "a, v", "chunk = 24 along M, side = pull"),
+    "matrix product, persistent, helper": gathered("matmul_persistent"),
+    "the same, its result reduced by a ring": reduced("matmul_persistent", "chunk = 24 along M, route = ring"),
+    "matrix product, descriptors made in the kernel, halves": gathered("matmul_descriptor"),
+    "matrix product, block pointers": gathered("matmul_blocks"),
+    "matrix product, right operand gathered along K": along_k(policy=BY_L, call=WEIGHTS),
+    "the same, loop that carries pointers": along_k("matmul_pointers", BY_L, WEIGHTS),
+    "two layers in one kernel, gathered and reduced": HEAD + TENSORS + TWO_LAYERS
+    + f"op f_op(x2, up, down) -> y {{ y = reduce_scatter(f((all_gather(x2) with {{ {COPY} }}), up, down), M) }}",
+    "attention, one loop": HEAD + ATTENTION,
+    "attention forward, loop in a helper": attention(),
+    "the same, causal": attention(causal="true"),
+    "layer norm": gathered("layer_norm"),
+    "RMSNorm, autotuned": gathered("rms_norm"),
+    "sum with the residual, then RMSNorm": HEAD + TENSORS + ADD_NORM + op("f(all_gather(x), res, g)", "x, res, g"),
+    "softmax, persistent over rows": gathered("softmax"),
+    "log-sum-exp of a row, for cross entropy": HEAD + TENSORS + CROSS + op("f(all_gather(x))"),
+    "rotary embedding": HEAD + TENSORS + ROTARY + op("f(all_gather(x2), angles, angles)", "x2, angles"),
+    "SwiGLU of halves, 2-D grid": gathered("gated"),
+    "dropout with a seed": HEAD + TENSORS + DROPOUT + op("f(all_gather(x))"),
+    "sum of vectors, one dimension": HEAD + TENSORS + ADD + op("f(all_gather(x))"),
+    "RMSNorm of rows dealt by all_to_all": HEAD + TENSORS + KERNELS["rms_norm"]
+    + op("f(all_to_all(h, K -> M), g)", "h, g"),
+    "matrix product of rows dealt by all_to_all": HEAD + TENSORS + ON_H
+    + op("f(all_to_all(h, K -> M), wide)", "h, wide"),
+    "a loop over gathered rows, downwards": WHOLE["attend_downwards"],
+}  # fmt: skip
+REFUSED = {
+    "rows picked by an index": refused("by_index", ", I"),
+    "grouped matrix product, group from a table": HEAD + TENSORS + BY_TABLE
+    + op("f(all_gather(x2), groups, places)", "x2, groups, places"),
+    "matrix product, parts of K by atomics": HEAD + TENSORS + SPLIT.replace(" sum k", "")
+    + op("f(all_gather(x), wide)", "x, wide"),
+    "sums by atomics": refused("adds_atomically"),
+    "reads back what it stored": refused("reads_its_result"),
+    "in place": refused("works_in_place"),
+    "reads the next row": refused("looks_ahead"),
+    "early `return`": refused("returns_early"),
+    "stores half of each row": refused("half_of_it"),
+    "a row and its scale: two results": HEAD + TENSORS + QUANTIZE + op("f(all_gather(x))"),
+    "softmax of sharded columns": HEAD + TENSORS + KERNELS["softmax"] + "op f_op(h) -> y { y = f(h) }",
+}  # fmt: skip

@@ -1,0 +1,165 @@
+"""Runs the kernels of `evidence` and writes docs/kernels.md: by hand, as it takes an hour.
+
+    PYTHONPATH=. python tests/kernels/evidence_table.py                  # all of them
+    PYTHONPATH=. python tests/kernels/evidence_table.py --only attention --worlds 2,4
+
+What was run is kept in `evidence.json` beside this file, so that parts can be run anew. `test_evidence.py` looks at a
+part of what follows from the specs alone, and that the page is made of that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from evidence import FUSED, REFUSED
+from kernel_specs import checked
+from test_fused_kernels import failures
+
+from chunkdsl.kernels.order import Order
+from chunkdsl.render.module import render_module
+
+ROOT = Path(__file__).parents[2]
+PAGE, KEPT = ROOT / "docs" / "kernels.md", Path(__file__).with_name("evidence.json")
+WORLDS, TARGETS = ("2", "4", "8"), ("sm_80", "sm_90", "sm_100")
+ROWS = (21, 1)  # of a shard, in two calls
+READS = {"block": "its block of rows", "wrap": "its block, surplus rows modulo", "whole": "any rows"}
+TEXT = """# Users' kernels that were tried
+
+Single-GPU kernels with the structures of Triton's tutorials and of libraries, in [`tests/kernels/`](../tests/kernels)
+and [`specs/kernels/`](../specs/kernels). None knows of ranks.
+
+- Found: what running the kernel's index arithmetic gave.
+- Lines: those of the kernel that the rewriting changed or added. Waits stand before each program, or in a loop.
+- Ranks: the simulated world sizes that were run, with shards of {rows} rows and of one. Bit for bit the results are
+  those of the untouched kernel after whole collectives, they are near those of that kernel on whole tensors, and what
+  ran is what the plan says.
+- Compiled: targets for which the rewritten and the untouched kernel compile ahead of time and pass the lints.
+
+`PYTHONPATH=. python tests/kernels/evidence_table.py` made this page, by hand; CI checks a part of it.
+
+| kernel | found | lines | waits | ranks | compiled |
+| --- | --- | --- | --- | --- | --- |
+{fused}
+
+Refused, at a line of the kernel or of the spec:
+
+| kernel | diagnostic |
+| --- | --- |
+{refused}
+"""
+
+
+def body_of(text):
+    made = checked(text)
+    assert [d.message for d in made.report.diagnostics] == []
+    return made, next(n for n in made.schedule.ops[0].launches if n.body)
+
+
+def facts(launch) -> dict[str, str]:
+    """What follows from a spec alone: the columns found, lines and waits."""
+    body = launch.body
+    modes = {t.gathered for t in body.tensors if t.gathered}
+    if body.turns:
+        found = f"a loop over blocks of {body.turns[1]} rows, upwards"
+    elif not body.block:
+        found = "any rows"
+    else:
+        found = f"blocks of {body.block} row{'s' * (body.block > 1)}, {Order(*body.order)}"
+        found += "".join(f"; reads {READS[m]}" for m in sorted(modes))
+    before = [line for name, text in body.untouched for line in text.splitlines()]
+    after = [line for name, text in body.by_ticket for line in text.splitlines()]
+    added = [d for d in difflib.ndiff(before, after) if d.startswith("+ ")]
+    waits = "in the loop" if body.turns else "before a program" if modes else "none; it signals"
+    if not modes and launch.destination.kind == "local":
+        waits = "in a launch before"
+    return {"found": found, "lines": str(len(added)), "waits": waits}
+
+
+def refusal(text) -> str:
+    """Code and message of the first finding."""
+    found = checked(text).report.diagnostics[0]
+    return f"{found.code}: {found.message}"
+
+
+def compiled(made, target: str) -> list[str]:
+    """Findings for one target; none when all is well."""
+    from chunkdsl.aot.lints import lint
+    from chunkdsl.aot.record import RecordingMachine
+    from chunkdsl.aot.targets import CompileError, compile_kernel
+    from chunkdsl.verify.compile import TRACED, is_fused
+
+    text = render_module(made.schedule, (2,))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "evidence_module.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("evidence_module", path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["evidence_module"] = module
+        spec.loader.exec_module(module)
+        machine = RecordingMachine(rank=0, world=2, target=target)
+        module.Zoo(machine=machine)
+        wanted = [u for u in machine.uses if is_fused(u) and u.name.startswith("f_op")]
+        untouched = {n.body.function for n in made.schedule.ops[0].launches if n.body}
+        wanted += [u for u in machine.uses if u.name in untouched]
+        try:
+            return [str(f) for u in wanted for f in lint(compile_kernel(u, target), target, text, TRACED)]
+        except CompileError as error:
+            return [str(error)]
+
+
+def run(name: str, worlds, targets) -> dict:
+    made, launch = body_of(FUSED[name])
+    row = facts(launch)
+    for world in worlds:
+        with tempfile.TemporaryDirectory() as folder:
+            row[world] = failures(FUSED[name], Path(folder), int(world), dims=ROWS)
+    for target in targets:
+        row[target] = compiled(made, target)
+    return row
+
+
+def page(kept: dict) -> str:
+    def held(row, keys):
+        return " ".join(k for k in keys if row.get(k) == []) or "none"
+
+    rows = [f"| {n} | {r['found']} | {r['lines']} | {r['waits']} | {held(r, WORLDS)} | {held(r, TARGETS)} |"
+            for n, r in kept["fused"].items()]  # fmt: skip
+    refused = [f"| {name} | {text} |" for name, text in kept["refused"].items()]
+    return TEXT.format(rows=ROWS[0], fused="\n".join(rows), refused="\n".join(refused))
+
+
+def load() -> dict:
+    return json.loads(KEPT.read_text()) if KEPT.exists() else {"fused": {}, "refused": {}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="kernels whose name has this in it")
+    parser.add_argument("--worlds", default=",".join(WORLDS))
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    args = parser.parse_args()
+    os.chdir(ROOT)
+    worlds, targets = (tuple(filter(None, a.split(","))) for a in (args.worlds, args.targets))
+    for name in FUSED:
+        if args.only in name:
+            row = run(name, worlds, targets)
+            kept = load()
+            kept["fused"] = {n: kept["fused"].get(n, {}) | (row if n == name else {}) for n in FUSED}
+            kept["fused"] = {n: r for n, r in kept["fused"].items() if r}
+            KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+            print(name, {k: v for k, v in row.items() if v not in ([],)}, flush=True)
+    kept = load()
+    kept["refused"] = {name: refusal(text) for name, text in REFUSED.items()}
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    PAGE.write_text(page(kept))
+
+
+if __name__ == "__main__":
+    main()
