@@ -86,6 +86,7 @@ DROPOUT = more(rows("dropout", args="    arg n_cols = n\n    arg p = 0.25\n    a
 ADD = more(rows("vector_add", args="    arg n_elements = m * n\n", grid="cdiv(m * n, BLOCK)", block=64))
 QUANTIZE = more(rows("quantize", args="    arg n_cols = n\n").replace("-> Y", "-> Y, S").replace(
     "    Y =", "    S = s_ptr : [m, 1]\n    Y ="))  # fmt: skip
+NORM_96 = KERNELS["rms_norm"].replace("[m, n]", "[m, 96]").replace("[n]", "[96]").replace("cols = n\n", "cols = 96\n")
 ON_H = KERNELS["matmul_2d"].replace(" sum k", "")
 
 # what it is: spec
@@ -115,7 +116,7 @@ FUSED = {
     "SwiGLU of halves, 2-D grid": gathered("gated"),
     "dropout with a seed": HEAD + TENSORS + DROPOUT + op("f(all_gather(x))"),
     "sum of vectors, one dimension": HEAD + TENSORS + ADD + op("f(all_gather(x))"),
-    "RMSNorm of rows dealt by all_to_all": HEAD + TENSORS + KERNELS["rms_norm"]
+    "RMSNorm of rows dealt by all_to_all": HEAD + TENSORS + NORM_96
     + op("f(all_to_all(h, K -> M), g)", "h, g"),
     "matrix product of rows dealt by all_to_all": HEAD + TENSORS + ON_H
     + op("f(all_to_all(h, K -> M), wide)", "h, wide"),
