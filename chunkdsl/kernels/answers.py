@@ -3,21 +3,19 @@ every keystroke asks again what the one before it asked."""
 
 from __future__ import annotations
 
-from threading import Lock
-
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.footprint import Finder, Footprint, Question
+from chunkdsl.kernels.source import PARSING
 
 MOST = 64
 _answers: dict[str, Footprint | KernelFault] = {}
-_asking = Lock()
 
 
 def find_footprint(q: Question) -> Footprint:
     """KernelFault where the kernel cannot be fused as asked. One answer is looked for at a time: a trace changes Triton
-    for its length, and an editor asks from several threads."""
+    for its length, and parses, and an editor asks from several threads."""
     key = repr((q.source.text, q.source.function, q.binding, q.gathered, q.sent, sorted(q.sizes.items()), q.cut))
-    with _asking:
+    with PARSING:
         if key not in _answers:
             while len(_answers) >= MOST:
                 del _answers[next(iter(_answers))]

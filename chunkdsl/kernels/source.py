@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from types import ModuleType
 
 from chunkdsl.kernels.fault import KernelFault
 
 IMPORTABLE = ("triton", "torch", "math")
+PARSING = RLock()  # CPython 3.11 counts the depth of the tree it builds in one place for all threads
 CHOOSERS = ("autotune", "heuristics")
 
 
@@ -34,7 +36,8 @@ class KernelSource:
     def tree(self) -> ast.Module:
         """KernelFault for text that is not Python."""
         try:
-            return ast.parse(self.text)
+            with PARSING:
+                return ast.parse(self.text)
         except SyntaxError as error:
             raise KernelFault(f"not Python: {error.msg}", error.lineno) from None
 

@@ -140,7 +140,7 @@ def test_a_chunk_goes_to_the_collective_that_moves_its_dimension():
 
 @pytest.mark.parametrize(("name", "policy"), [("overlap", Policy(fuse_from=FuseFrom(0))),
                                               ("unfused", Policy(fuse_from=FuseFrom(None))),
-                                              ("decode", Policy(algorithm="one_shot", buffers=2))])
+                                              ("decode", Policy(algorithm="one_shot", validity="word"))])
 def test_policies_of_the_language(name, policy):
     assert values(only_op(f"op f(p) -> y {{ y = all_reduce(p) with {name} }}\n"), "all_reduce")[0].policy == policy
 

@@ -19,4 +19,4 @@ def test_every_attribute_of_an_instance_is_refused_as_the_name_of_an_op():
                     names.add(t.attr)
     names |= {e.id for n in cls.body if isinstance(n, ast.Assign) for e in n.targets[0].elts}
     assert len(names) > 10
-    assert names <= set(OP_NAMES_TAKEN)
+    assert {n for n in names if not n.startswith("_")} <= set(OP_NAMES_TAKEN)  # those with one are never taken

@@ -202,7 +202,7 @@ FAULTS = (
         "gather_pull",
         "early signal",
         HELPER,
-        SIM,
+        EITHER,
         in_module(
             "        if COPY:\n",
             "        if READY:\n            for peer in range(W):\n"
