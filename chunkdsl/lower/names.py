@@ -19,8 +19,8 @@ from chunkdsl.syntax import nodes
 
 # Attributes of a generated module's class; a test holds them against runtime/instance.py.
 OP_NAMES_TAKEN = (
-    "check", "close", "placements", "symmetric_bytes", "machine", "mesh", "ranks", "pid", "limit", "check_calls", "bounds",
-    "why_not", "tma", "AXES", "RANKS", "NAME", "OPS", "RANGES", "PROVEN", "DIGEST", "COMMAND", "GENERATOR",
+    "check", "close", "placements", "symmetric_bytes", "machine", "mesh", "ranks", "pid", "limit", "check_calls",
+    "bounds", "why_not", "tma", "AXES", "RANKS", "NAME", "OPS", "RANGES", "PROVEN", "DIGEST", "COMMAND", "GENERATOR",
 )  # fmt: skip
 ARGUMENTS_TAKEN = ("self", "out")
 _ITEM_START = re.compile(r"^[A-Za-z]", re.MULTILINE)
