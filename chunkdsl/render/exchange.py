@@ -19,6 +19,7 @@ MULTIMEM_STORE = {
     "f16": "multimem.st.relaxed.sys.global.v4.f16x2",
     "f32": "multimem.st.relaxed.sys.global.v4.f32",
 }
+WORDS_EARLY = 4  # of a thread
 ROUNDS = {"one_shot": 1, "two_shot": 2}
 
 
@@ -41,6 +42,7 @@ def render_exchange(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
         halves=(0,) if x.dtype == "f32" else (0, 1),
         kind=KINDS[x.dtype],
         rounds=ROUNDS[x.algorithm],
+        asks_early=asks_early(x),
         forms=[(FORMS[f.name], f.words, f.slots, f.wide) for f in x.forms],
         tensors=", ".join([*(o.name for o in x.operands), *outs]),
         held=[(name, held[name]) for name in [*(o.name for o in x.operands), *outs]],
@@ -63,6 +65,12 @@ def render_exchange(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
         kernels=kernels,
         text=env.get_template("exchange_operation.py.jinja").render(**context).strip("\n"),
     )
+
+
+def asks_early(x: Exchange) -> bool:
+    """Whether a thread asks for the operands of its words before it waits: not where they would take its registers."""
+    words, warps = x.blocks[0]
+    return not x.rowwise or words <= WORDS_EARLY * 32 * warps
 
 
 def cuda_source(x: Exchange, path: str) -> str:

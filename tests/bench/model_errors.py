@@ -255,7 +255,7 @@ Weakest, and why:
   their program up, and the model says what a module would take. NCCL before the compiler was measured outside graphs.
 - **Prototypes of small all-reduces** started behind the kernel ahead of them; a module's start while it still runs,
   which is worth 0.4 to 0.5 us a call. All-reduces with barriers beyond 32 KiB are slower than the model knows.
-- **A user's kernel by ticket** is a quarter slower than the model knows; RESULTS.md says that nobody has profiled why.
+- **A user's kernel by ticket**: the model knows one program for a multiprocessor; a launch has two, as the kernel has.
 - GEMMs behind the host link were measured on a cooler chip.
 
 Rows of RESULTS.md without a line here are no predictions of this model: torch's own all-reduces (other people's
