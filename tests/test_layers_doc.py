@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,9 @@ from chunkdsl.render.module import render_module
 from chunkdsl.source import Source
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "runtime"))
+from forked_ranks import run_ranks  # noqa: E402
+
 DOCUMENT = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
 SMALL = {"14336": "32", "4096": "16", "6144": "32", "bf16": "f32", "512 along": "4 along"}
 
@@ -34,13 +36,9 @@ def said(tmp_path_factory):
     (folder / "layers.py").write_text(module("layers", spec), encoding="utf-8")
     text = (ROOT / "specs" / "transformer_layer.chunk").read_text(encoding="utf-8")
     (folder / "transformer_layer.py").write_text(module("transformer_layer", text), encoding="utf-8")
-    command = [sys.executable, str(ROOT / "tests" / "layer_snippets.py"), str(folder)]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    ranks = [subprocess.Popen([*command, str(r)], **pipes) for r in range(2)]
-    ended = [p.communicate(timeout=200) for p in ranks]
-    assert [p.returncode for p in ranks] == [0, 0], "\n".join(err[-3000:] for _, err in ended)
-    first, second = (json.loads(out.splitlines()[-1]) for out, _ in ended)
+    ended = run_ranks(ROOT / "tests" / "layer_snippets.py", 2, folder, {**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert [status for status, _, _ in ended] == [0, 0], "\n".join(err[-3000:] for _, _, err in ended)
+    first, second = (json.loads(out.splitlines()[-1]) for _, out, _ in ended)
     assert first == second
     return first
 

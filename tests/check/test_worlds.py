@@ -81,7 +81,7 @@ def test_chunks_by_count_are_of_many_tiles_or_of_few_rows():
     assert largest(many.ops[0], 4096, 1, 8) == 8 * (16 + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 40), st.integers(0, 100), st.integers(1, 9), st.integers(1, 20), st.sampled_from([1, 2]))
 def test_every_call_is_one_that_the_range_allows(low, more, step, world, buffers):
     high = max(1, -(-low // step) * step) + more

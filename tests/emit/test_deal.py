@@ -66,12 +66,13 @@ PROGRAMS = [
 ]
 STORES = [f"route = {r}, buffers = {b}, order = {o}" for r, b, o in
           (("direct", 1, "arrival"), ("swizzle", 2, "arrival"), ("swizzle", 1, "local_first"))]  # fmt: skip
-CASES = [(ONTO_ROWS, p, "bf16") for p in [*ENGINE, *(PROGRAMS[i] for i in (0, 3, 5, 6))]]
+# Each transport once, in one of the two directions; PROGRAMS[2] is that of RAGGED_ROWS.
+CASES = [(ONTO_ROWS, p, "bf16") for p in [*ENGINE[1:3], *(PROGRAMS[i] for i in (0, 3, 5, 6))]]
 CASES += [(ONTO_COLUMNS, p, "bf16") for p in ENGINE[::3] + PROGRAMS[1:8:3]]
-CASES += [(FROM_COLUMNS, p, t) for p, t in zip(STORES, ("bf16", "f32", "f16"), strict=True)]
-CASES += [(FROM_ROWS, p, t) for p, t in zip(STORES, ("f32", "bf16", "f16"), strict=True)]
+CASES += [(FROM_COLUMNS, p, t) for p, t in zip(STORES[:2], ("bf16", "f32"), strict=True)]
+CASES += [(FROM_ROWS, p, t) for p, t in zip(STORES[1:], ("bf16", "f16"), strict=True)]
 CASES += [(RAGGED_ROWS, PROGRAMS[2], "f32"), (RAGGED_ROWS, ENGINE[0], "bf16"), (RAGGED_COLUMNS, ENGINE[1], "f16")]
-CASES += [(RAGGED_COLUMNS, PROGRAMS[0], "bf16"), (NAMED, PROGRAMS[3], "bf16"), (NAMED, ENGINE[3], "bf16")]
+CASES += [(RAGGED_COLUMNS, PROGRAMS[0], "bf16"), (NAMED, ENGINE[3], "bf16")]
 CASES += [(BOTH_SIDES, PROGRAMS[0], "bf16"), (GATHERED, ENGINE[1], "bf16")]
 NAMES = {id(v): k.lower() for k, v in list(globals().items()) if isinstance(v, str) and k.isupper()}
 

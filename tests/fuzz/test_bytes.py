@@ -23,7 +23,7 @@ WORDS += [b"\r\n", b"\r", b"\t", b"\0", b"\xef\xbb\xbf", b"\xff", "\u2028".encod
 CHANGES = st.lists(st.tuples(st.floats(0, 1), st.sampled_from(WORDS), st.integers(0, 30)), max_size=5)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SPECS), CHANGES)
 def test_a_mutated_spec(data, changes):
     for place, word, removed in changes:

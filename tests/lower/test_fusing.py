@@ -238,7 +238,7 @@ op f(x, w, b, a, c) -> y {{ y = {body} with {{ {policy} }} }}
 """
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(specs(), st.integers(1, 5))
 def test_any_spec_is_proven_or_refused_by_a_code(text, world):
     found = check_source(Source("t.chunk", text))

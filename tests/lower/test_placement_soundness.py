@@ -445,7 +445,7 @@ SEEDS = ["all_gather(x)", "(all_gather(x) @ w)", "(all_gather(x).T @ p)", "reduc
          "(all_gather(x) @ v.T.T)", "(p @ w)"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(expressions(), min_size=20, max_size=20), st.sampled_from(SEEDS), st.integers(2, 4))
 def test_accepted_programs_are_sound(exprs, seed, world):
     """Twenty ops a file, each of two statements, the first one's name used in the second."""

@@ -35,7 +35,7 @@ def value(tree, dims):
     return -(-a // b) if tree[0] == "/" else a % b
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(trees(["+", "-", "*", "/", "mod"]))
 def test_normal_form_keeps_the_value_and_bounds_hold_it(tree):
     try:
@@ -52,7 +52,7 @@ def test_normal_form_keeps_the_value_and_bounds_hold_it(tree):
         assert low <= wanted <= high
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(trees(["+", "-", "*"]), trees(["+", "-", "*"]))
 def test_equal_polynomials_are_one_value(a, b):
     """Two polynomials of degree at most 6 in each dim are the same when they agree on a 7 x 7 grid."""

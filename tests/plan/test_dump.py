@@ -44,7 +44,7 @@ def small() -> Plan:
     )  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(PLAN)
 def test_round_trip(plan):
     text = dump(plan)

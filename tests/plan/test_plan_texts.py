@@ -147,7 +147,7 @@ def test_a_text_that_is_cut_off_is_malformed(name):
         assert caught.value.kind is Kind.MALFORMED
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(SMALL)), st.randoms(use_true_random=False))
 def test_numbers_and_words_that_change_are_refused_or_harmless(name, chance: random.Random):
     """Foreign formats say enough to refuse all that would break the contract: none is left to the proof of routes."""
@@ -166,13 +166,13 @@ def test_numbers_and_words_that_change_are_refused_or_harmless(name, chance: ran
             pass
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.text(max_size=40) | st.text("<>{}[]\":,/= ag1", max_size=40), st.sampled_from(["", "<", "{", "["]))
 def test_any_text_is_refused(text, start):
     assert outcome(start + text, "all_gather", 4) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(VALUES)
 def test_json_is_read_as_the_standard_library_reads_it(value):
     def plain(v):
@@ -219,7 +219,7 @@ def test_levels():
     assert levels == [] and sorted(circle) == [0, 1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(0, 1)), max_size=16))
 def test_levels_are_the_least_that_hold(edges):
     levels, circle = find_levels(8, edges)

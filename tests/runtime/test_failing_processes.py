@@ -2,11 +2,10 @@
 go through all scenes; the table of docs/failures.md has the outcomes."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_ranks import run_ranks
 
 from chunkdsl.pipeline import check_source
 from chunkdsl.render.module import render_module
@@ -37,11 +36,9 @@ def told(tmp_path_factory):
         checked = check_source(Source(f"{name}.chunk", text))
         assert not checked.report.failed, checked.report.diagnostics
         (folder / f"{name}.py").write_text(render_module(checked.schedule, worlds), encoding="utf-8")
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    ranks = [subprocess.Popen([sys.executable, str(PROGRAM), str(folder), str(r)], **pipes) for r in range(3)]
-    said = [p.communicate(timeout=200) for p in ranks]
-    assert [p.returncode for p in ranks] == [0, -9, 0], [err[-3000:] for _, err in said]
-    return {rank: json.loads(said[rank][0]) for rank in (0, 2)}
+    ended = run_ranks(PROGRAM, 3, folder)
+    assert [status for status, _, _ in ended] == [0, -9, 0], [err[-3000:] for _, _, err in ended]
+    return {rank: json.loads(ended[rank][1]) for rank in (0, 2)}
 
 
 @pytest.mark.parametrize("rank", [0, 2])

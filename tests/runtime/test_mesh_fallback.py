@@ -1,12 +1,10 @@
 """Modules on a mesh of two axes: four processes, gloo, a DeviceMesh, ragged nested shards; DTensors and FSDP2."""
 
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import placed_ranks
 import pytest
+from forked_ranks import run_ranks
 
 from chunkdsl.pipeline import check_source
 from chunkdsl.render.module import render_module
@@ -64,7 +62,7 @@ x = draw(12, 16).bfloat16()
 y = m.local(mine(x, 0), part(w, 0, 2, tp).bfloat16(), part(v, 1, 2, tp).bfloat16())
 assert y.dtype is torch.bfloat16 and y.shape == (3, 16)
 m.close()
-sys.path.insert(0, sys.argv[3])
+sys.path.insert(0, HERE)
 import placed, placed_one, placed_ranks
 placed_ranks.check(placed.Placed, placed_one.PlacedOne, mesh)
 dist.destroy_process_group()
@@ -84,10 +82,7 @@ def folder(tmp_path):
 
 
 def test_four_processes_agree_with_whole_tensors(folder):
-    command = [sys.executable, "-c", textwrap.dedent(RANK), str(folder)]
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    here = str(Path(__file__).parent)
-    ranks = [subprocess.Popen([*command, str(r), here], **pipes) for r in range(4)]
-    said = [p.communicate(timeout=240) for p in ranks]
-    for rank, (out, err) in enumerate(said):
-        assert out.strip() == f"rank {rank} is right", err[-2000:]
+    program = folder / "one_rank.py"
+    program.write_text(f"HERE = {str(Path(__file__).parent)!r}\n{RANK}", encoding="utf-8")
+    for rank, (status, out, err) in enumerate(run_ranks(program, 4, folder)):
+        assert status == 0 and out.strip() == f"rank {rank} is right", err[-2000:]

@@ -11,7 +11,7 @@ def covered(boxes, pitch):
     return sorted(r * pitch + c for r0, r1, c0, c1 in boxes for r in range(r0, r1) for c in range(c0, c1))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 20))
 def test_ranges(offset, nbytes, pitch):
     boxes = cut_range(offset, nbytes, pitch)
@@ -36,7 +36,7 @@ def tiles(draw):
     return elements.astype(np.int64) * itemsize, mask, itemsize, itemsize * draw(st.integers(1, 12))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(tiles())
 def test_any_tile(tile):
     offsets, mask, itemsize, pitch = tile

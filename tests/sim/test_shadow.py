@@ -28,7 +28,7 @@ def histories(draw):
     return steps
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(histories())
 def test_first_race_comes_at_the_same_access(steps):
     clocks = Clocks()

@@ -35,7 +35,7 @@ def findings(source):
     return report.diagnostics
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.sampled_from(SPECS), st.data())
 def test_a_damaged_spec(spec, data):
     for _ in range(data.draw(st.integers(1, 4))):
@@ -45,7 +45,7 @@ def test_a_damaged_spec(spec, data):
     findings(spec)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text() | st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_any_text_at_all(source):
     if source.strip(" \t\r\n") and "#" not in source:
@@ -54,7 +54,7 @@ def test_any_text_at_all(source):
         findings(source)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.sampled_from(SPECS), st.integers(0, 2000))
 def test_a_spec_that_is_cut_off(spec, at):
     findings(spec[:at])

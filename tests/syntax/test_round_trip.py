@@ -16,13 +16,13 @@ def item(text):
     return file.items[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(sizes, SPACES)
 def test_a_size_survives(tree, gap):
     assert plain(item(f"dim M = {write_size(tree, gap)}\n").value) == tree
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(exprs, st.none() | uses, SPACES)
 def test_a_statement_survives(tree, use, gap):
     text = f"op f(x) -> y {{ y = {write(tree, gap)} {write(use, gap) if use else ''} }}\n"

@@ -92,7 +92,7 @@ def changed(draw) -> Plan:
     return with_access(plan, t, i, **{"source" if part == "source" and access.source else "region": region})
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(changed())
 def test_one_change(plan):
     agree(plan)
@@ -136,13 +136,13 @@ def tiny(draw) -> Plan:
     return Plan("f", 2, ((), ()), buffers, (Lane("main", True), Lane("tiles", False, "k")), signals, tuple(tasks))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tiny())
 def test_random_plans(plan):
     agree(plan)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.permutations(range(6)), st.integers(1, 4), st.integers(0, 99))
 def test_residency_against_random_executions(order, programs, seed):
     """GEMM+RS on two ranks with the programs of rank 0 in any order. Whether it stops does not depend on luck."""

@@ -38,7 +38,7 @@ def graphs(draw) -> Plan:
 
 
 @pytest.mark.parametrize("clocks", [128, 1])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(plan=graphs())
 def test_before_is_the_transitive_closure(clocks, plan):
     with patch.object(graph_module, "LANES_WITH_CLOCKS", clocks):

@@ -46,7 +46,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("world", range(1, 9))
+@pytest.mark.parametrize("world", (1, 2, 3, 5, 8))
 @pytest.mark.parametrize("name", GOOD)
 def test_good(name, world):
     assert [str(r) for r in prove(GOOD[name](world))] == []

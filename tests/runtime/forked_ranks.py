@@ -1,0 +1,60 @@
+"""Processes that are the ranks of a test, forked from one that has imported torch: that import is most of their time.
+
+`python forked_ranks.py PROGRAM WORLD FOLDER` runs `PROGRAM FOLDER RANK` WORLD times, and prints JSON: of each rank its
+exit status (minus the signal that ended it), what it wrote and its errors.
+"""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+
+def run_ranks(program, world, folder, environment=None):
+    """[(status, output, errors)] of each rank of a program, called with the folder and its rank."""
+    command = [sys.executable, __file__, *map(str, (program, world, folder))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [tuple(rank) for rank in json.loads(done.stdout)]
+
+
+def start(program, rank, folder):
+    """The process id of a rank, which writes to files beside its modules."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        for stream, kind in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{folder}/{kind}.{rank}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), stream)
+        sys.argv = [program, folder, str(rank)]
+        sys.path[0] = str(Path(program).parent)
+        runpy.run_path(program, run_name="__main__")
+        status = 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def main(program, world, folder):
+    import torch.distributed.checkpoint.state_dict
+    import torch.distributed.fsdp
+    import torch.distributed.tensor.parallel  # noqa: F401
+
+    ranks = [start(program, rank, folder) for rank in range(int(world))]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in ranks]
+    texts = [[Path(f"{folder}/{kind}.{rank}").read_text() for kind in ("out", "err")] for rank in range(len(ranks))]
+    print(json.dumps([(code, *said) for code, said in zip(codes, texts, strict=True)]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
