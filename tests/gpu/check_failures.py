@@ -44,7 +44,7 @@ class Rank:
 
     def call(self, m, rows=ROWS, **changes):
         op = getattr(m, OP)
-        x = inputs(op, {"M": rows}, m.machine.rank, m.machine.world, 3)
+        x = inputs(op, {"M": rows}, self.rank, self.world, 3)
         return op(*changes.get("x", x), M=rows)
 
     def told(self, call, wanted: str, bound: float = TIMEOUT + 10) -> None:
@@ -175,7 +175,7 @@ def overlap(r: Rank) -> None:
     mine = [r.instance()] + [r.instance(g) for g, p in zip(groups, pairs, strict=True) if r.rank in p]
     for _ in range(5):
         for m in mine:
-            x = inputs(getattr(m, OP), {"M": ROWS}, m.machine.rank, m.machine.world, 3)
+            x = inputs(getattr(m, OP), {"M": ROWS}, self.rank, self.world, 3)
             y = getattr(m, OP)(*x, M=ROWS)
             assert same(y, getattr(m, OP).exact(*x, M=ROWS))
     for m in mine:
