@@ -175,7 +175,7 @@ def overlap(r: Rank) -> None:
     mine = [r.instance()] + [r.instance(g) for g, p in zip(groups, pairs, strict=True) if r.rank in p]
     for _ in range(5):
         for m in mine:
-            x = inputs(getattr(m, OP), {"M": ROWS}, self.rank, self.world, 3)
+            x = inputs(getattr(m, OP), {"M": ROWS}, m.machine.rank, m.machine.world, 3)
             y = getattr(m, OP)(*x, M=ROWS)
             assert same(y, getattr(m, OP).exact(*x, M=ROWS))
     for m in mine:
