@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,9 @@ from chunkdsl.render.module import render_module
 from chunkdsl.source import Source
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "runtime"))
+from forked_ranks import run_ranks  # noqa: E402
+
 PROGRAM = ROOT / "examples" / "train_tiny_llm.py"
 
 
@@ -28,12 +30,14 @@ def module(tmp_path_factory):
     return path
 
 
-def train(ranks, *arguments):
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(PROGRAM)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(
-        [*launch, *map(str, arguments)], capture_output=True, text=True, timeout=280, env=environment
-    )
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def train(ranks, folder, *arguments):
+    """What all ranks wrote. Torchrun itself is used in test_examples.py."""
+    ended = run_ranks(PROGRAM, ranks, folder, ENVIRONMENT, arguments)
+    assert [status for status, _, _ in ended] == [0] * ranks, [err[-3000:] for _, _, err in ended]
+    return "".join(out for _, out, _ in ended)
 
 
 def losses(path):
@@ -44,13 +48,11 @@ def losses(path):
 def test_a_checkpoint_of_four_ranks_resumes_on_two_and_the_losses_stay_those_of_the_dense_model(module, tmp_path):
     common = ("--module", module)
     files = ("--csv", tmp_path / "a.csv", "--plot", tmp_path / "a.svg")
-    saved = train(4, *common, "--steps", 2, "--save", tmp_path / "kept", *files)
-    assert saved.returncode == 0, saved.stderr
-    assert "4 on cpu" in saved.stdout and "losses   agree" in saved.stdout and "] 2/2  loss" in saved.stdout
+    said = train(4, tmp_path, *common, "--steps", 2, "--save", tmp_path / "kept", *files)
+    assert "4 on cpu" in said and "losses   agree" in said and "] 2/2  loss" in said
     image = ElementTree.fromstring((tmp_path / "a.svg").read_text(encoding="utf-8"))
     assert [len(image.findall(f".//{{*}}{kind}")) for kind in ("polyline", "circle")] == [1, 2]
-    resumed = train(2, *common, "--steps", 1, "--resume", tmp_path / "kept", "--csv", tmp_path / "b.csv")
-    assert resumed.returncode == 0, resumed.stderr
+    train(2, tmp_path, *common, "--steps", 1, "--resume", tmp_path / "kept", "--csv", tmp_path / "b.csv")
     first, second = losses(tmp_path / "a.csv"), losses(tmp_path / "b.csv")
     assert [step for step, _, _ in first + second] == [0, 1, 2]
     assert all(abs(ours - dense) < 1e-4 * dense for _, ours, dense in first + second)

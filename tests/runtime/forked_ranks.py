@@ -1,27 +1,29 @@
 """Processes that are the ranks of a test, forked from one that has imported torch: that import is most of their time.
 
-`python forked_ranks.py PROGRAM WORLD FOLDER` runs `PROGRAM FOLDER RANK` WORLD times, and prints JSON: of each rank its
-exit status (minus the signal that ended it), what it wrote and its errors.
+`python forked_ranks.py PROGRAM WORLD FOLDER [ARGUMENT ...]` runs `PROGRAM FOLDER RANK` WORLD times, or
+`PROGRAM ARGUMENT ...` in the environment that torchrun makes, and prints JSON: of each rank its exit status (minus the
+signal that ended it), what it wrote and its errors, which lie in the folder too.
 """
 
 import json
 import os
 import runpy
+import socket
 import subprocess
 import sys
 import traceback
 from pathlib import Path
 
 
-def run_ranks(program, world, folder, environment=None):
-    """[(status, output, errors)] of each rank of a program, called with the folder and its rank."""
-    command = [sys.executable, __file__, *map(str, (program, world, folder))]
+def run_ranks(program, world, folder, environment=None, arguments=()):
+    """[(status, output, errors)] of each rank of a program, called with the folder and its rank, or with arguments."""
+    command = [sys.executable, __file__, *map(str, (program, world, folder, *arguments))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return [tuple(rank) for rank in json.loads(done.stdout)]
 
 
-def start(program, rank, folder):
+def start(program, rank, folder, arguments):
     """The process id of a rank, which writes to files beside its modules."""
     child = os.fork()
     if child:
@@ -30,7 +32,8 @@ def start(program, rank, folder):
     try:
         for stream, kind in ((1, "out"), (2, "err")):
             os.dup2(os.open(f"{folder}/{kind}.{rank}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), stream)
-        sys.argv = [program, folder, str(rank)]
+        sys.argv = [program, *(arguments or (folder, str(rank)))]
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
         sys.path[0] = str(Path(program).parent)
         runpy.run_path(program, run_name="__main__")
         status = 0
@@ -45,12 +48,16 @@ def start(program, rank, folder):
     os._exit(status)
 
 
-def main(program, world, folder):
+def main(program, world, folder, *arguments):
     import torch.distributed.checkpoint.state_dict
     import torch.distributed.fsdp
     import torch.distributed.tensor.parallel  # noqa: F401
 
-    ranks = [start(program, rank, folder) for rank in range(int(world))]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    os.environ.update(WORLD_SIZE=world, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    ranks = [start(program, rank, folder, arguments) for rank in range(int(world))]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in ranks]
     texts = [[Path(f"{folder}/{kind}.{rank}").read_text() for kind in ("out", "err")] for rank in range(len(ranks))]
     print(json.dumps([(code, *said) for code, said in zip(codes, texts, strict=True)]))
