@@ -51,7 +51,7 @@ def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: M
     rows = mine if n.space in ("own", "columns") else total
     for move in n.moves:
         if move.kind == "gather":
-            size = total * nominal_size(move.cols, dims, world) * ITEM[move.dtype]
+            size = evaluate(n.gathered.size, dims) * nominal_size(move.cols, dims, world) * ITEM[move.dtype]
             yield Stage("collective", "all-gather", n.line, collective_us(size, world, 1, m))
         elif move.kind == "deal":
             size = total * evaluate(move.deal.cols.size, dims) * ITEM[move.dtype]

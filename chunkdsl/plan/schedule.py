@@ -224,9 +224,8 @@ class Tiling:
 
 @record
 class Launch:
-    """`space`: all (W shards in `walk` order, or as the routing `visits` brings them), own (this rank's shard), whole
-    (the row dim as one shard), columns (this rank's shard, W column shards in `walk` order). `from_every`: a tile waits
-    for its chunks from every rank, not only from the owner of its shard."""
+    """`space`: all (W shards in `walk` order, or as the routing `visits` brings them), own (this rank's), whole (one
+    shard), columns (own rows of W column shards in `walk` order). `from_every`: tiles wait for every rank's chunk."""
 
     name: str
     line: int
@@ -254,12 +253,18 @@ class Launch:
     fold: Fold | None = None
     from_every: bool = False
     body: KernelBody | None = None
+    layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
 
     @property
     def rounds(self) -> bool:
         """Do its tiles walk gathered rows shard by shard, and wait for each in their loop?"""
         return self.over is not None and self.chunk_flags is not None
-    layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
+
+    @property
+    def gathered(self) -> Extent:
+        """Rows of what its staging and its gather carry. `rounds` contract them, and `rows` are then the result's."""
+        return Extent(self.over.rows, True) if self.rounds else Extent(self.rows, True, self.layout)
+
 
 @record
 class Store:

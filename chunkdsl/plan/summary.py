@@ -16,7 +16,7 @@ from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for, tile_columns
 from chunkdsl.plan.plan import Act, Plan, Region, Task
-from chunkdsl.plan.schedule import Exchange, Launch, Moves, OpSchedule, Schedule
+from chunkdsl.plan.schedule import Exchange, Extent, Launch, Moves, OpSchedule, Schedule
 from chunkdsl.plan.unroll_exchange import RUNS, buffer_of, form_for, payload_words
 from chunkdsl.plan.unroll_moves import steps_of
 
@@ -210,7 +210,8 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
     count, grid = 0, grid_of(world, tuple([dims[axis] for axis in op.over]))
     for n in op.launches:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world, inner_of(op.over, dims), n.layout)
-        chunks = max([g.chunks(c) for c in (n.chunk, n.out_chunk) if c is not None], default=1)
+        carried = Geometry.of(n.gathered.size, False, op.pad, dims, world) if n.rounds else g
+        chunks = max([of.chunks(c) for of, c in ((carried, n.chunk), (g, n.out_chunk)) if c is not None], default=1)
         runs = min(chunks, -(-g.shard // n.tiling.bm))
         count += world * ((world if n.space in ("all", "columns") else 1) * runs)
         count += sum(steps_of(m, rank, grid) * chunks for m in n.moves for rank in range(world))
@@ -297,16 +298,17 @@ def _stages(n: Launch, target: str) -> int:
 def _chunks(op: OpSchedule, world: int, rank: int, dims: Mapping[str, int]):
     for n in op.launches:
         found = [
-            (n.chunk, m.buffer, m.deal.cols if m.deal else m.cols, m.dtype, False)
+            (n.gathered, n.chunk, m.buffer, m.deal.cols if m.deal else m.cols, m.dtype, False)
             for m in n.moves
             if m.kind != "scatter"
         ]
         if n.out_chunk:
             d = n.destination
             cols = d.deal.cols if d.deal else n.cols
-            found.append((n.out_chunk, d.stage or d.buffer, cols, d.dtype, n.space == "whole"))
-        for chunk, buffer, cols, dtype, whole in found:
-            g = Geometry.of(n.rows, whole, op.pad, dims, world, inner_of(op.over, dims), n.layout)
+            own = Extent(n.rows, True, n.layout)
+            found.append((own, n.out_chunk, d.stage or d.buffer, cols, d.dtype, n.space == "whole"))
+        for of, chunk, buffer, cols, dtype, whole in found:
+            g = Geometry.of(of.size, whole, op.pad, dims, world, inner_of(op.over, dims), of.layout)
             rule = f"{chunk.count} per shard" if isinstance(chunk, ChunkCount) else f"{chunk.count} rows"
             width = local_size(cols, dims, world, 0, op.over)
             rows = g.chunk(chunk)

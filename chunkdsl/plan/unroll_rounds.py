@@ -16,7 +16,8 @@ def carrier_of(f: Frame) -> Frame:
     """What staging and copies of the launch's gather go by: its rows and not those of the launch's result."""
     if not f.launch.rounds:
         return f
-    gather = replace(f.launch, rows=f.launch.over.rows, space="all", over=None)
+    rows = f.launch.gathered
+    gather = replace(f.launch, rows=rows.size, layout=rows.layout, space="all", over=None)
     return Frame(f.op, f.world, gather, f.call, f.dims, f.book, f.contents)
 
 

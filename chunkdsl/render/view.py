@@ -91,13 +91,14 @@ class LaunchView:
         self.names = ", ".join(a.name for a in self.arguments)
         self.integers = ", ".join(f'"{n}"' for n in [*(a.name for a in self.arguments if a.integer), "active"])
 
-    def rows_of(self, owner: str) -> str:
-        """Rows of a shard, in the wrapper."""
-        return held_text("rows", self.launch.layout, self.op.nested, owner)
+    def rows_of(self, owner: str, of: Extent | None = None) -> str:
+        """Rows of a shard, in the wrapper: of the launch's own rows, or `of` those that it gathers."""
+        return held_text("rows", (of or self.launch).layout, self.op.nested, owner)
 
-    def shard_of(self, rows: str) -> str:
-        """Rows of a nominal shard, in the wrapper."""
-        return rows if self.launch.space == "whole" else shard_text(rows, self.launch.layout)
+    def shard_of(self, rows: str, of: Extent | None = None) -> str:
+        """Rows of a nominal shard, in the wrapper: of the launch's own rows, or `of` those that it gathers."""
+        whole = of is None and self.launch.space == "whole"
+        return rows if whole else shard_text(rows, (of or self.launch).layout)
 
     def parted(self, whole: str) -> str:
         """The shards of a whole tensor one behind the other, in the fallback."""
