@@ -131,6 +131,9 @@ class Machine:
     def launch(self, kernel, programs, args, constants, warps, stages, early=False):
         """Start `programs` programs (or a grid of three sizes) of a jitted kernel on the main lane. `args` and
         `constants` are by name. `early`: it may start while the kernel ahead of it still runs, which it waits for."""
+        if self.device.type == "cpu":
+            name = getattr(kernel, "__name__", "kernel")
+            raise RuntimeError(f"{name} is a Triton kernel: ops around users' kernels run on GPUs, or simulated ranks")
         # Descriptors of peers' memory are made in the kernel, which needs some scratch memory for them.
         triton.set_allocator(self._scratch)
         grid = programs if isinstance(programs, tuple) else (programs,)

@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from chunkdsl.sim.world import World
@@ -219,3 +220,11 @@ def test_a_death_in_one_group_leaves_the_other_alive(two_ops, draw):
     assert World(3, expire=True).run(host) == ["dead", (ROWS, 24), (ROWS, 24)]
 
 
+def test_a_kernel_without_a_gpu_says_so():
+    """The fallback of an op around a user's kernel launches that kernel untouched."""
+    from chunkdsl.runtime.machine import Machine
+
+    machine = Machine.__new__(Machine)
+    machine.device = torch.device("cpu")
+    with pytest.raises(RuntimeError, match="run on GPUs, or simulated ranks"):
+        machine.launch(object(), 1, {}, {}, 4, 1)
