@@ -6,7 +6,8 @@ from __future__ import annotations
 from functools import cache
 from textwrap import wrap
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 
 from chunkdsl.ir.meshes import World, world_text
 from chunkdsl.ir.types import DimRef
@@ -121,9 +122,23 @@ def plain_value(launch: Launch) -> str:
     return f"narrow({launch.value}, {dtype})"
 
 
+class Compiled(BytecodeCache):
+    """Templates as compiled, for this process: every op is rendered in an overlay, which would compile them anew."""
+
+    def __init__(self) -> None:
+        self.codes = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self.codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self.codes[bucket.key, bucket.checksum] = bucket.code
+
+
 @cache
 def environment() -> Environment:
     env = Environment(
+        bytecode_cache=Compiled(),
         loader=FileSystemLoader([f"{folder('templates')}/{language}" for language in ("triton", "cuda")]),
         undefined=StrictUndefined,
         trim_blocks=True,
