@@ -195,13 +195,14 @@ def predict_checked(
     from chunkdsl.check.meshes import fit_worlds
     from chunkdsl.check.options import bind_dims, plan_too_large
     from chunkdsl.check.plans import line_span
+    from chunkdsl.check.routes import explain_breach
     from chunkdsl.check.targets import world_size_not_served
     from chunkdsl.check.timelines import no_such_gpu, switch_not_predicted
-    from chunkdsl.check.worlds import misfit
+    from chunkdsl.check.worlds import misfit, route_breaches
     from chunkdsl.cost.constants import gpu_names
     from chunkdsl.cost.machines import machine_for
     from chunkdsl.cost.predict import predict
-    from chunkdsl.ir.meshes import bindings, scope
+    from chunkdsl.ir.meshes import bindings, route_world, scope
     from chunkdsl.lower.nearest import Nearest
     from chunkdsl.plan.summary import expected_tasks
     from chunkdsl.plan.unroll import unroll
@@ -214,6 +215,9 @@ def predict_checked(
     sizes = bind_dims(made.ranges, dims or {}, report)
     (world,) = fit_worlds([world or made.world], made.mesh, report) or [made.world]
     first = bindings(made.mesh, world)  # of two axes the first subgroup, which has most to do
+    if not report.failed:
+        found = [b for op in made.ops for b in route_breaches(op, route_world(made.mesh, op.over, world))]
+        report.extend(explain_breach(b, report.source) for b in found)
     if not report.failed:
         for op in made.ops:
             if (tasks := expected_tasks(op, scope(made.mesh, op.over, world), sizes | first)) > LARGEST_DRAWING:

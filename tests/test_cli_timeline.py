@@ -72,3 +72,11 @@ def test_a_file_that_is_not_ours_stays(tmp_path, capsys):
     path.write_text("<p>mine</p>")
     code, out = call(capsys, SPEC, "--world", 2, "--dim", "M=5", "-o", path)
     assert code == 2 and "CD007" in out and path.read_text() == "<p>mine</p>"
+
+
+@pytest.mark.parametrize(("spec", "world", "code"), [
+    ("plan_recursive_doubling", 6, "CD271"), ("imported_ring", 4, "CD026"),
+])  # fmt: skip
+def test_a_world_that_a_plan_refuses_is_no_crash(spec, world, code, tmp_path, capsys):
+    got, out = call(capsys, f"specs/{spec}.chunk", "--world", world, "-o", tmp_path / "t.svg")
+    assert got == 1 and code in out and not any(tmp_path.iterdir())
