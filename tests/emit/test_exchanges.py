@@ -1,10 +1,12 @@
 """Small all-reduces, emitted, on simulated ranks: every form gives the bits of `exact` and conforms; hazards of the
 words; visibility that is late; ranks that are slow or gone; several instances."""
 
+import numpy as np
 import pytest
 import torch
 from emitted import built, failures, run
 
+from chunkdsl.sim.hooks import Hooks
 from chunkdsl.sim.world import World
 
 HEAD = "mesh tp[2] over nvlink\ndim M = 0..11\ndim H = 96\ntensor p : {t}[M, H] sum tp\ntensor r : {t}[M, H]\n"
@@ -38,6 +40,21 @@ def test_two_rounds_give_the_right_bits_and_conform(policy):
 def test_residual_and_norm_are_fused_and_the_residual_is_updated_in_place(dtype):
     rows = run(CHAIN.format(t=dtype, p="validity = word"), 2, (3, 1, 11), seed=1)
     assert failures(rows) == [] and {"y", "z", "r"} <= {r.check.split(" ")[0] for r in rows}
+
+
+@pytest.mark.parametrize("text", [CHAIN, CHAIN.replace("y = rms_norm(r, g)", "y = r * 2")], ids=["rows", "words"])
+def test_no_two_lanes_store_one_word(text, monkeypatch):
+    """Lanes beyond the end repeat the last words; on a GPU one of them could read what another has updated, and store
+    it updated twice. Threads of a program do not race here, so it is the stores that are looked at."""
+    twice, plain = [], Hooks.store
+
+    def store(self, addresses, mask, itemsize, bulk):
+        stored = np.broadcast_to(addresses, mask.shape)[mask]
+        twice.extend([stored.size] if np.unique(stored).size < stored.size else [])
+        plain(self, addresses, mask, itemsize, bulk)
+
+    monkeypatch.setattr(Hooks, "store", store)
+    assert failures(run(text.format(t="bf16", p="validity = word"), 2, (3, 1, 11), seed=1)) == [] and twice == []
 
 
 def simulate(text, world, host, **options):
