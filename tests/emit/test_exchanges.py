@@ -17,7 +17,8 @@ CHAIN = HEAD + (
 )
 GUESS = "validity = speculative, assume = run_to_completion"
 ONE_SHOT = (
-    "validity = word", "validity = word, buffers = 1", "validity = word, buffers = 3", "validity = flag",
+    "validity = word", "validity = word, buffers = 1", "validity = word, buffers = 2", "validity = word, buffers = 3",
+    "validity = flag",
     "validity = flag, buffers = 1", GUESS,
 )  # fmt: skip
 TWO_SHOT = ("validity = word", "validity = word, buffers = 1", "buffers = 3", "validity = flag")
