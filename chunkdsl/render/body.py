@@ -9,8 +9,8 @@ from chunkdsl.kernels.loops import MANY
 from chunkdsl.kernels.rewrite import PARAMETERS
 from chunkdsl.plan.body import BodyScalar, BodyTensor
 from chunkdsl.plan.schedule import Extent, Launch
+from chunkdsl.render.units import in_elements
 
-VECTOR = {"bf16": 8, "f16": 8, "f32": 4}
 EVEN = 16  # what Triton looks for in an integer argument
 
 
@@ -190,11 +190,11 @@ class BodyView:
     def pointer(self, t: BodyTensor) -> str:
         if t.gathered:
             name = f"k_{t.parameter}"
-            return f"{name} + slot * {name}_cap * ({name}_pitch * {VECTOR[t.dtype]})"
+            return f"{name} + slot * {name}_cap * ({in_elements(f'{name}_pitch', t.dtype)})"
         if not t.result:
             return f"k_{t.parameter}"
         if self.launch.destination.kind == "publish":
-            return f"out + slot * out_cap * (out_pitch * {VECTOR[t.dtype]})"
+            return f"out + slot * out_cap * ({in_elements('out_pitch', t.dtype)})"
         return "out"
 
     def scalar(self, s: BodyScalar) -> str:
@@ -211,9 +211,9 @@ class BodyView:
         if index == len(t.shape) - 1:
             return "1"
         if t.gathered:
-            return f"k_{t.parameter}_pitch * {VECTOR[t.dtype]}"
+            return in_elements(f"k_{t.parameter}_pitch", t.dtype)
         if t.result and (self.launch.destination.kind != "local" or t.source in self.pitched):
-            return f"out_pitch * {VECTOR[t.dtype]}"
+            return in_elements("out_pitch", t.dtype)
         length = 1
         for e in t.shape[index + 1 :]:
             length *= e.size

@@ -11,10 +11,12 @@ from jinja2.bccache import Bucket
 
 from chunkdsl.ir.meshes import World, world_text
 from chunkdsl.ir.types import DimRef
+from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
 from chunkdsl.plan.tables import RouteTable
 from chunkdsl.render.layout import layout_value
+from chunkdsl.render.units import even, in_elements, is_even, vector_of
 from chunkdsl.render.view import chunk_cap_text, chunk_text, cut_before, dim_text, extent_cap_text, extent_text
 from chunkdsl.resources import folder
 
@@ -151,7 +153,11 @@ def environment() -> Environment:
         "torch_dtype": TORCH.__getitem__,
         "placements": placements_text,
         "triton_dtype": TRITON.__getitem__,
-        "vec": lambda dtype: {"bf16": 8, "f16": 8, "f32": 4}[dtype],
+        "vec": vector_of,
+        "item_bytes": ITEM.__getitem__,
+        "elements": in_elements,
+        "even": even,
+        "is_even": is_even,
         "size": lambda s: dim_text(s, "dims"),
         "bound_size": lambda s: dim_text(s, "bounds"),
         "local_cap": extent_cap_text,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule
 from chunkdsl.render.layout import stride_text
+from chunkdsl.render.units import vector_of
 from chunkdsl.render.view import dim_text, extent_cap_text
 
 
@@ -24,7 +25,7 @@ def words_text(flags: Flags) -> str:
 
 def shape_text(buffer: Buffer) -> str:
     """Shape of a buffer at the bounds: rows of all slots and groups, columns padded to 16 bytes."""
-    rows, vec = dim_text(buffer.rows, "dims"), {"f32": 4}.get(buffer.dtype, 8)
+    rows, vec = dim_text(buffer.rows, "dims"), vector_of(buffer.dtype)
     width = f"padded({extent_cap_text(buffer.cols)}, {vec})"
     if buffer.kind == "local" and buffer.groups == "whole":
         return f"max(1, {rows}), {width}"

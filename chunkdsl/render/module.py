@@ -19,6 +19,7 @@ from chunkdsl.render.environment import TORCH, environment, flops_text, plain_st
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
 from chunkdsl.render.memory import memory_entries
+from chunkdsl.render.units import is_even, vector_of
 from chunkdsl.render.view import LaunchView, cut_before, dim_text, extent_text
 
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
@@ -256,9 +257,9 @@ def matrices(op: OpSchedule) -> list[str]:
 
 
 def even_text(cols: Extent) -> str:
-    """Whether all blocks of an all_to_all begin and end at multiples of 8 columns."""
+    """Whether all blocks of an all_to_all begin and end at multiples of EVEN_COLUMNS."""
     size = dim_text(cols.size, "dims")
-    return f"{size} % 8 == 0 and cdiv({size}, W) % 8 == 0"
+    return f"{is_even(size)} and {is_even(f'cdiv({size}, W)')}"
 
 
 def link_views(views: list[LaunchView], op: OpSchedule) -> None:
@@ -271,9 +272,8 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         v.uses_tma &= not v.by_pointers
         dealt = [x.deal.cols for x in (n.destination, *n.moves) if x.deal]
         carried = [m for m in v.moves if not m.deal and m.cols != n.cols]
-        vec = environment().filters["vec"]
-        widths = dict.fromkeys(f"{extent_text(m.cols, op.nested)} % {vec(m.dtype)} == 0" for m in carried)
-        v.even = " and ".join(["n % 8 == 0", *widths, *(even_text(cols) for cols in dealt)])
+        widths = dict.fromkeys(f"{extent_text(m.cols, op.nested)} % {vector_of(m.dtype)} == 0" for m in carried)
+        v.even = " and ".join([is_even("n"), *widths, *(even_text(cols) for cols in dealt)])
         v.even = v.body.even if v.body else v.even
         v.parts_buffer = ""
         if n.destination.kind in ("push", "publish", "hand_over"):

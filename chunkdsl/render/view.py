@@ -18,6 +18,7 @@ from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
 from chunkdsl.render.hops import hops, rows_of
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
+from chunkdsl.render.units import in_elements
 
 SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
 
@@ -351,7 +352,7 @@ class LaunchView:
 
     def line(self, operand) -> str:
         """Elements from one row of an operand to the next."""
-        return f"({operand.name}_pitch * {16 // {'f32': 4}.get(operand.dtype, 2)})"
+        return f"({in_elements(f'{operand.name}_pitch', operand.dtype)})"
 
     def _source(self, source: str) -> str:
         buffer = self.buffers.get(source)
