@@ -75,7 +75,7 @@ def test_a_file_that_is_not_ours_stays(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("spec", "world", "code"), [
-    ("plan_recursive_doubling", 6, "CD271"), ("imported_ring", 4, "CD026"),
+    ("plan_recursive_doubling", 6, "CD340"), ("imported_ring", 4, "CD026"),
 ])  # fmt: skip
 def test_a_world_that_a_plan_refuses_is_no_crash(spec, world, code, tmp_path, capsys):
     got, out = call(capsys, f"specs/{spec}.chunk", "--world", world, "-o", tmp_path / "t.svg")

@@ -1,4 +1,5 @@
-"""CD27, CD32 and CD61: what plans ask of routes, and what the proof of a route against its contract finds.
+"""CD27, CD32 and CD61: what plans ask of routes, and what the proof of a route against its contract finds. What single
+steps ask is CD34 (check/route_steps.py).
 
 A route depends on the world size. What is wrong with it for the size that the mesh declares, or that `--world` names,
 is an error; for other sizes it is a note, and the module refuses them.
@@ -9,27 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from chunkdsl.check.plans import line_span, to_diagnostic
+from chunkdsl.check.plans import to_diagnostic
 from chunkdsl.check.registry import Finding, rule
+from chunkdsl.check.route_steps import STEP_RULES, from_breach
 from chunkdsl.diagnostics import Diagnostic, Label
 from chunkdsl.source import Source, Span
 
 if TYPE_CHECKING:
     from chunkdsl.plan.trace_breaches import Breach
 
-FAMILY = "CD32"  # rules whose examples are specs, not sketches of plans
+FAMILIES = ("CD32", "CD34")  # rules whose examples are specs, not sketches of plans
 
 
 def explain_breach(breach: Breach, source: Source) -> Diagnostic:
     """The finding at its place, or on its line; the counterexample is in `help`."""
     return BY_CODE[breach.code](breach, source) if breach.code in BY_CODE else to_diagnostic(breach, source)
-
-
-def _finding(breach: Breach, source: Source, mend: str) -> Finding:
-    span = breach.span or line_span(source, breach.line)
-    other = line_span(source, breach.other_line) if breach.other_line != breach.line else None
-    labels = (Label(other, breach.other_label),) if other else ()
-    return Finding(breach.message, span, breach.label, labels, help=f"{breach.counterexample}\n{mend}".strip())
 
 
 @rule("CD270", "unknown-contract")
@@ -45,56 +40,6 @@ def unknown_contract(name: str, known: Sequence[str], span: Span) -> Finding:
         plan p(t) : all_gather over tp { for i in range(1, tp) { send t[rank] to (rank + i) mod tp } }
     """
     return Finding(f"`{name}` is no contract of a plan", span, "unknown", help=f"one of {', '.join(known)}")
-
-
-@rule("CD271", "route-out-of-range")
-def out_of_range(breach: Breach, source: Source) -> Finding:
-    """Every rank, shard, part and lane that a step names exists, and every number on the way to it can be worked out.
-
-    Ranks, shards and parts count from 0. `mod` brings a number back into range, and is never negative. Names of a
-    plan: `rank`, an axis (its size), `AXIS_rank`, fixed dims, loop variables and `let`s.
-
-    Fails:
-        mesh tp[4]
-        plan p(t) : all_gather over tp { for i in range(tp - 1) { send t[(rank - i) mod tp] to rank + 1 } }
-
-    Mended:
-        mesh tp[4]
-        plan p(t) : all_gather over tp { for i in range(tp - 1) { send t[(rank - i) mod tp] to (rank + 1) mod tp } }
-    """
-    return _finding(breach, source, "take it `mod` the number that there are, or leave the step out with `if`")
-
-
-@rule("CD272", "step-to-itself")
-def to_itself(breach: Breach, source: Source) -> Finding:
-    """The two ends of a transfer are two ranks: a rank has what it has.
-
-    Fails:
-        mesh tp[4]
-        plan p(t) : all_gather over tp { for i in range(tp) { send t[rank] to i } }
-
-    Mended:
-        mesh tp[4]
-        plan p(t) : all_gather over tp { for i in range(tp) { if i != rank { send t[rank] to i } } }
-    """
-    return _finding(breach, source, "leave the step out with `if`, or begin the loop at 1")
-
-
-@rule("CD273", "plan-too-long")
-def too_long(breach: Breach, source: Source) -> Finding:
-    """A plan is carried out by the compiler, statement by statement for every rank; there is a limit.
-
-    Fails:
-        mesh tp[4]
-        plan p(t) : all_gather over tp {
-            for i in range(1000000) { if i < tp { if i != rank { send t[rank] to i } } }
-        }
-
-    Mended:
-        mesh tp[4]
-        plan p(t) : all_gather over tp { for i in range(tp) { if i != rank { send t[rank] to i } } }
-    """
-    return _finding(breach, source, "let the loop run over the steps that there are")
 
 
 @rule("CD611", "plan-does-not-fit")
@@ -147,7 +92,7 @@ def parts_not_chunks(breach: Breach, source: Source) -> Finding:
         }
         op f(x, w) -> y { y = all_gather(x) @ w with { route = p, chunk = 4 per shard } }
     """
-    return _finding(breach, source, "write `chunk = n per shard` where the plan is used")
+    return from_breach(breach, source, "write `chunk = n per shard` where the plan is used")
 
 
 @rule("CD613", "too-much-arrives")
@@ -177,7 +122,7 @@ def too_much_arrives(breach: Breach, source: Source) -> Finding:
         }
         op f(x, w) -> y { y = reduce_scatter(x @ w, M) with { route = p } }
     """
-    return _finding(breach, source, "let each rank receive fewer addends, or add some of them up on the way")
+    return from_breach(breach, source, "let each rank receive fewer addends, or add some of them up on the way")
 
 
 @rule("CD326", "all-reduce-does-not-split")
@@ -208,7 +153,7 @@ def does_not_split(breach: Breach, source: Source) -> Finding:
         }
         op f(x, w) -> y { y = all_reduce(x @ w) with { route = sum_ring } }
     """
-    return _finding(breach, source, "let one rank add up a shard, another each, and send sums on without `adding`")
+    return from_breach(breach, source, "let one rank add up a shard, another each, and send sums on without `adding`")
 
 
 @rule("CD327", "steps-with-different-chunks")
@@ -255,7 +200,7 @@ def absent(breach: Breach, source: Source) -> Finding:
             for i in range(tp - 1) { send t[(rank - i) mod tp] to (rank + 1) mod tp }
         }
     """
-    return _finding(breach, source, "send what the rank has, or let an earlier step bring it")
+    return from_breach(breach, source, "send what the rank has, or let an earlier step bring it")
 
 
 @rule("CD322", "shard-arrives-twice")
@@ -270,7 +215,7 @@ def again(breach: Breach, source: Source) -> Finding:
         mesh tp[4]
         plan p(t) : all_gather over tp { for i in range(tp - 1) { send t[rank] to (rank + 1 + i mod 3) mod tp } }
     """
-    return _finding(breach, source, "leave one of the two steps out")
+    return from_breach(breach, source, "leave one of the two steps out")
 
 
 @rule("CD323", "contract-not-kept")
@@ -295,7 +240,7 @@ def not_kept(breach: Breach, source: Source) -> Finding:
             for k in range(log2(tp)) { for j in range(pow2(k)) { send t[xor(rank, j)] to xor(rank, pow2(k)) } }
         }
     """
-    return _finding(breach, source, "add the step that is missing, or mend the one that goes wrong")
+    return from_breach(breach, source, "add the step that is missing, or mend the one that goes wrong")
 
 
 @rule("CD324", "addend-sent-twice")
@@ -315,7 +260,7 @@ def twice(breach: Breach, source: Source) -> Finding:
             for i in range(1, tp) { send t[(rank + i) mod tp] to (rank + i) mod tp adding }
         }
     """
-    return _finding(breach, source, "add each rank's part once")
+    return from_breach(breach, source, "add each rank's part once")
 
 
 @rule("CD325", "writes-that-race")
@@ -336,13 +281,12 @@ def race(breach: Breach, source: Source) -> Finding:
             for i in range(1, tp) { send t[(rank + i) mod tp] to (rank + i) mod tp adding }
         }
     """
-    return _finding(breach, source, "let a loop value or the place in the plan say which comes first")
+    return from_breach(breach, source, "let a loop value or the place in the plan say which comes first")
 
 
 BY_CODE: dict[str, Callable[[Breach, Source], Diagnostic]] = {
     f.code: f
     for f in (
-        out_of_range, to_itself, too_long, parts_not_chunks, too_much_arrives, absent, again, not_kept, twice, race,
-        does_not_split,
+        *STEP_RULES, parts_not_chunks, too_much_arrives, absent, again, not_kept, twice, race, does_not_split,
     )
 }

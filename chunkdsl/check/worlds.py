@@ -95,7 +95,7 @@ def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
                     breaches = [b for b in (m.routing.uneven(chunk, world), m.routing.unstored(world)) if b]
                 found[m.routing.name, m.routing.contract] = breaches
     return [
-        Refutation(b.code, b.message, b.counterexample, b.line, b.label, b.other_line, b.other_label, span=b.span)
+        Refutation(b.code, b.message, b.counterexample, b.line, b.label, b.other_line, b.other_label, 0, b.span, b.mend)
         for b in dict.fromkeys(b for breaches in found.values() for b in breaches)
     ]
 

@@ -11,6 +11,7 @@ from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place, Policy
 from chunkdsl.plan.schedule import Choice, Settled, Tiling
+from chunkdsl.source import Span
 
 GATHER_LEGAL = {
     # via: (places, routes, sides)
@@ -135,13 +136,15 @@ class Choices:
             why = "a ring forwards" if route == "ring" else "only stores carry a descriptor to a peer"
             return self._refuse_transport(kind, f"route = {route}, via = {via}, side = {side}", why, "side")
 
-    def refuse_transport(self, transport: str, why: str, key: str) -> None:
-        """The same for a collective whose transports are not in this file's tables."""
-        self._refuse_transport(self.value.kind, transport, why, key)
+    def refuse_transport(self, transport: str, why: str, key: str, span: Span | None = None) -> None:
+        """The same for a collective whose transports are not in this file's tables. `span`: instead of the key's."""
+        self._refuse_transport(self.value.kind, transport, why, key, span)
 
-    def _refuse_transport(self, kind: str, transport: str, why: str, key: str = "via") -> None:
+    def _refuse_transport(
+        self, kind: str, transport: str, why: str, key: str = "via", span: Span | None = None
+    ) -> None:
         legal = "see the table of legal transports in the language reference"
-        self.refuse(transport_not_legal(kind, transport, why, legal, self.span(key)))
+        self.refuse(transport_not_legal(kind, transport, why, legal, span or self.span(key)))
 
 
 def instead(rule: Choice, found: Settled) -> Choice:

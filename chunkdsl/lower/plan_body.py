@@ -6,11 +6,12 @@ Names were resolved by `plans`; here numbers are worked out. The first number th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from chunkdsl.check import routes
+from chunkdsl.check import route_steps
+from chunkdsl.diagnostics import Diagnostic
 from chunkdsl.plan.steps import Piece, Route, Step
 from chunkdsl.plan.trace_breaches import Breach
 from chunkdsl.source import Source, Span
@@ -18,18 +19,21 @@ from chunkdsl.syntax import nodes
 
 MOST_STATEMENTS = 400_000  # of all ranks: some seconds
 LARGEST = 2**62
+LARGEST_LANE = 63
 
 COMPARE = {
     "==": int.__eq__, "!=": int.__ne__, "<": int.__lt__, "<=": int.__le__, ">": int.__gt__, ">=": int.__ge__,
 }  # fmt: skip
+TAKES = {"log2": "1 or more", "pow2": "0 to 62", "xor": "numbers of 0 or more"}
 
 
 class Undefined(Exception):
-    """A number of a plan that cannot be worked out, or that names nothing."""
+    """A number of a plan that cannot be worked out, or that names nothing. `mend`: what helps, where the rule's own
+    word does not fit."""
 
-    def __init__(self, code: str, why: str, span: Span) -> None:
+    def __init__(self, rule: Callable[..., Diagnostic], why: str, span: Span, mend: str = "") -> None:
         super().__init__(why)
-        self.code, self.why, self.span = code, why, span
+        self.code, self.why, self.span, self.mend = rule.code, why, span, mend
 
 
 @dataclass
@@ -59,7 +63,7 @@ class Body:
     def spend(self, span: Span) -> None:
         self._left -= 1
         if self._left < 0:
-            raise Undefined(routes.too_long.code, f"the plan makes more than {MOST_STATEMENTS:,} statements", span)
+            raise Undefined(route_steps.too_long, f"the plan makes more than {MOST_STATEMENTS:,} statements", span)
 
     def _place(self, rank: int) -> dict[str, int]:
         """`AXIS_rank` of each axis: row-major, outer axis first."""
@@ -74,7 +78,7 @@ class Body:
         where = f"rank {walk.rank}{f' at {values}' if values else ''}"
         line = self.source.line_of(e.span.start)
         message = f"plan {self.plan.name.text} on {world} rank{'s' * (world != 1)}: {where}: {e.why}"
-        return Breach(e.code, message, f"{where} (line {line})\n  {e.why}", line, e.why, span=e.span)
+        return Breach(e.code, message, f"{where} (line {line})\n  {e.why}", line, e.why, span=e.span, mend=e.mend)
 
 
 class _Rank:
@@ -102,8 +106,9 @@ class _Rank:
                     yield from self.block(step.then if holds else step.otherwise, here, lane)
                 case nodes.LaneBlock():
                     number = self.number(step.number)
-                    if not 0 <= number < 64:
-                        raise Undefined(routes.out_of_range.code, f"there is no lane {number}", step.number.span)
+                    if not 0 <= number <= LARGEST_LANE:
+                        why, mend = f"there is no lane {number}", f"lanes are 0 to {LARGEST_LANE}"
+                        raise Undefined(route_steps.not_there, why, step.number.span, mend)
                     yield from self.block(step.body, here, number)
         while len(self.named) > depth:
             del self.names[self.named.pop()[0]]
@@ -125,7 +130,7 @@ class _Rank:
         target = self._piece(t.into) if t.into is not None else source
         peer = self._flat(t.peer, "rank", t.peer[0].span)
         if peer == self.rank:
-            raise Undefined(routes.to_itself.code, f"rank {peer} is its own peer", t.peer[0].span)
+            raise Undefined(route_steps.to_itself, f"rank {peer} is its own peer", t.peer[0].span)
         via, chunk = self.body.manners.get(t.span.start, (None, None))
         line = self.body.source.line_of(t.span.start)
         return Step(t.action, source, target, peer, t.adding, when, lane, line, tuple(self.named), via, chunk)
@@ -136,7 +141,8 @@ class _Rank:
             return Piece(shard)
         part, parts = (self.number(n) for n in region.part)
         if not 0 <= part < parts:
-            raise Undefined(routes.out_of_range.code, f"there is no part {part} of {parts}", region.span)
+            mend = "of n parts there are 0 to n - 1" if parts > 0 else "a shard is cut into 1 part or more"
+            raise Undefined(route_steps.not_there, f"there is no part {part} of {parts}", region.span, mend)
         return Piece(shard, part, parts)
 
     def _flat(self, index: tuple[nodes.Size, ...], what: str, span: Span) -> int:
@@ -151,7 +157,7 @@ class _Rank:
             if not 0 <= value < size:
                 along = f" along {name}" if name else ""
                 why = f"there is no {what} {value}{along}: there are {size}, counted from 0"
-                raise Undefined(routes.out_of_range.code, why, node.span)
+                raise Undefined(route_steps.not_there, why, node.span)
             number = number * size + value
         return number
 
@@ -166,13 +172,14 @@ class _Rank:
             case _:
                 value = self._binary(node.op, self.number(node.left), self.number(node.right), node.right.span)
         if abs(value) > LARGEST:
-            raise Undefined(routes.out_of_range.code, f"{value:.3e} is too large", node.span)
+            raise Undefined(route_steps.undefined, f"{value:.3e} is too large", node.span, "numbers go to 2^62")
         return value
 
     def _binary(self, op: str, a: int, b: int, span: Span) -> int:
         if op in ("/", "mod") and b <= 0:
             what = "division" if op == "/" else "`mod`"
-            raise Undefined(routes.out_of_range.code, f"{what} by {b}", span)
+            mend = "the divisor is 1 or more: take `max(1, ...)` of it, or leave the step out with `if`"
+            raise Undefined(route_steps.undefined, f"{what} by {b}", span, mend)
         match op:
             case "+":
                 return a + b
@@ -190,7 +197,8 @@ class _Rank:
         bad = (name == "log2" and args[0] < 1) or (name == "pow2" and not 0 <= args[0] <= 62)
         if bad or (name == "xor" and min(args) < 0):
             text = ", ".join(map(str, args))
-            raise Undefined(routes.out_of_range.code, f"{name}({text}) does not exist", span)
+            why, mend = f"{name}({text}) does not exist", f"{name} takes {TAKES[name]}"
+            raise Undefined(route_steps.undefined, why, span, mend)
         match name:
             case "min":
                 return min(args)

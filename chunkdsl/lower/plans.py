@@ -16,10 +16,10 @@ from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.plan_body import Body
 from chunkdsl.lower.plan_form import NoForm, find_form
 from chunkdsl.lower.policies import Policies
-from chunkdsl.lower.policy_values import BUILT
+from chunkdsl.lower.policy_values import AUTO, BUILT
 from chunkdsl.lower.sizes import FUNCTIONS, Dims
 from chunkdsl.lower.tensors import find_axis
-from chunkdsl.plan.routing import Routing
+from chunkdsl.plan.routing import Routing, Way
 from chunkdsl.plan.steps import Route
 from chunkdsl.plan.trace import CONTRACTS
 from chunkdsl.plan.trace_breaches import Breach
@@ -98,6 +98,7 @@ class _Reader:
         self._transfers: list[nodes.Transfer] = []
         self.fetches = False
         self.manners: dict[int, tuple[str | None, object]] = {}
+        self._via_spans: dict[int, Span] = {}
 
     def read(self) -> bool:
         """Whether all is well; what is not was reported."""
@@ -175,12 +176,20 @@ class _Reader:
                 needs = "step that it could apply to (a step knows via and chunk)"
                 self._fail(policy_rules.policy_key_fits_nothing(key, setting.span, needs, "a step", labels))
         found = [settings[key].value if key in settings else None for key in STEP_KEYS]
-        self.manners[t.span.start] = tuple(found)
+        self.manners[t.span.start] = tuple(None if value is AUTO else value for value in found)
+        if "via" in settings:
+            at = settings["via"].span
+            inside = t.policy.span.start <= at.start < t.policy.span.end
+            self._via_spans[t.span.start] = at if inside else t.policy.span
 
     @property
-    def ways(self) -> frozenset[tuple[bool, str | None]]:
-        """(whether it adds, its via) of every transfer."""
-        return frozenset((t.adding, self.manners.get(t.span.start, (None, None))[0]) for t in self._transfers)
+    def ways(self) -> tuple[Way, ...]:
+        """Each way in which transfers travel once, with the place of the first."""
+        found: dict[tuple[bool, str | None], Way] = {}
+        for t in self._transfers:
+            via = self.manners.get(t.span.start, (None, None))[0]
+            found.setdefault((t.adding, via), Way(t.adding, via, self._via_spans.get(t.span.start)))
+        return tuple(found.values())
 
     def _check_chunks(self) -> None:
         """All steps, with or without `with`, cut shards alike."""

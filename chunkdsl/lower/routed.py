@@ -113,8 +113,7 @@ def settle_blocks(settle: Choices, routing: Routing, onto: str) -> dict:
     order = settle.pick("order", "arrival", "tiles start with what is there")
     side, name = settle.policy.side, routing.name
     if vias != {"ldst"}:
-        other = min(vias - {"ldst"})
-        settle.refuse_transport(f"route = {name}, via = {other}", "a plan's blocks go by ordinary stores", "via")
+        refuse_via(settle, routing, min(vias - {"ldst"}), "a plan's blocks go by ordinary stores")
     elif routing.fetches:
         settle.refuse_transport(f"route = {name}, fetch", "only the rank that has a block reads its input", "route")
     elif side is not None:
@@ -136,8 +135,7 @@ def settle_sum(settle: Choices, routing: Routing) -> dict:
     reduce = settle.pick("reduce", "fixed", "the plan's order, the same on every run")
     side, name = settle.policy.side, routing.name
     if vias != {"ldst"}:
-        other = min(vias - {"ldst"})
-        settle.refuse_transport(f"route = {name}, via = {other}", "a plan adds on the way", "via")
+        refuse_via(settle, routing, min(vias - {"ldst"}), "a plan adds on the way")
     elif side is not None:
         settle.refuse_transport(f"route = {name}, side = {side}", "the plan says who sends", "side")
     elif place.kind != "own_sms":
@@ -153,6 +151,14 @@ def vias_of(settle: Choices, routing: Routing, why: str) -> tuple[set[str], str]
     return {via or otherwise for via in routing.vias}, otherwise
 
 
+def refuse_via(settle: Choices, routing: Routing, via: str, why: str) -> None:
+    """At the step that says so, in the spec or in a plan file; else where the op does."""
+    way = next((w for w in routing.ways if w.via == via), None)
+    place = f" ({way.place})" if way is not None and way.place else ""
+    span = way.span if way is not None and way.span is not None else None
+    settle.refuse_transport(f"route = {routing.name}, via = {via}{place}", why, "via", span)
+
+
 def settle_gather(settle: Choices, routing: Routing) -> dict:
     """via, side, place and order of an all-gather along a plan; `route` is None."""
     form = "parametric" if routing.form else "a table"
@@ -164,9 +170,7 @@ def settle_gather(settle: Choices, routing: Routing) -> dict:
     order = settle.pick("order", "arrival", "tiles start with what is there")
     given = settle.policy.side
     if vias - {"ldst", "tma"}:
-        other = min(vias - {"ldst", "tma"})
-        settle.refuse_transport(f"route = {routing.name}, via = {other}", "copy engines do not wait, and plans do",
-                                "via")  # fmt: skip
+        refuse_via(settle, routing, min(vias - {"ldst", "tma"}), "copy engines do not wait, and plans do")
     elif given is not None:
         settle.refuse_transport(f"route = {routing.name}, side = {given}", "the plan says who sends and who fetches",
                                 "side")  # fmt: skip

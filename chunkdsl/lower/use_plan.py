@@ -17,7 +17,7 @@ from chunkdsl.lower.names import Names
 from chunkdsl.lower.plans import plan_axes
 from chunkdsl.plan.importers import LARGEST_FILE, PlanFileError, import_plan
 from chunkdsl.plan.importers.fault import misfit
-from chunkdsl.plan.routing import Routing
+from chunkdsl.plan.routing import Routing, Way
 from chunkdsl.plan.steps import Route
 from chunkdsl.plan.trace_breaches import Breach
 from chunkdsl.source import Source
@@ -53,7 +53,7 @@ def declare_use_plan(
         source.line_of(item.span.start), _only(route, item, source),
         why_not=f"it comes from {item.path.value}, for {route.world} ranks",
         fetches=any(s.action == "fetch" for steps in route.steps for s in steps),
-        ways=frozenset((s.adding, s.via) for steps in route.steps for s in steps),
+        ways=_ways(route, file),
         chunk=first.chunk if first else None,
     )  # fmt: skip
     breaches = routing.breaches(prod(sizes))
@@ -61,6 +61,14 @@ def declare_use_plan(
         report.add(imports.explain_breach(file, breach, source, item.path.span))
     imported.append(file.text)
     return None if breaches else routing
+
+
+def _ways(route: Route, file: Source) -> tuple[Way, ...]:
+    """Each way of its steps once, with the line of the first."""
+    found: dict[tuple[bool, str | None], Way] = {}
+    for s in (s for steps in route.steps for s in steps):
+        found.setdefault((s.adding, s.via), Way(s.adding, s.via, None, f"{file.path}:{s.line}"))
+    return tuple(found.values())
 
 
 def _only(route: Route, item: nodes.UsePlan, source: Source):

@@ -34,7 +34,7 @@ def halves_of(routing: Routing) -> tuple[Routing, Routing]:
             found = parted(world)
             return found if isinstance(found, Breach) else found[index]
 
-        ways = frozenset(w for w in routing.ways if w[0] is (index == 0))
+        ways = tuple(w for w in routing.ways if w.adding is (index == 0))
         return Routing(routing.name, contract, routing.axes, routing.line, make, why_not=why, fetches=fetches,
                        ways=ways, chunk=routing.chunk)  # fmt: skip
 

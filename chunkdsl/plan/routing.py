@@ -17,6 +17,19 @@ from chunkdsl.plan.steps import Route
 from chunkdsl.plan.storage import Storage
 from chunkdsl.plan.trace import CONTRACTS, SUMS, Flow, Trace, trace
 from chunkdsl.plan.trace_breaches import Breach
+from chunkdsl.record import record
+from chunkdsl.source import Span
+
+
+@record
+class Way:
+    """How steps of a plan's text or file travel: whether they add, and `via`, None for what the op says. `span` is
+    where the spec says it first, `place` where a plan file does, as `FILE:LINE`."""
+
+    adding: bool
+    via: str | None
+    span: Span | None = None
+    place: str = ""
 
 
 class Routing:
@@ -27,14 +40,14 @@ class Routing:
     line      of the spec           form   the parametric form, if the route has one for every world size: then no
                                            table is emitted. `why_not` says why it has none
     fetches   whether any step, at any world size, fetches
-    ways      (whether it adds, via) of the steps of its text or file; via None: what the op says
+    ways      of its steps, at every world size
     chunk     what the `with` of its steps says, the same for all
     """
 
     def __init__(
         self, name: str, contract: str, axes: tuple[str, ...], line: int, make: Callable[[World], Route | Breach], *,
         form: Form | None = None, why_not: str = "", fetches: bool = True,
-        ways: frozenset[tuple[bool, str | None]] = frozenset(), chunk=None,
+        ways: tuple[Way, ...] = (), chunk=None,
     ) -> None:  # fmt: skip
         if contract not in CONTRACTS:
             raise ValueError(f"{contract} is no contract")
@@ -71,7 +84,7 @@ class Routing:
     @property
     def vias(self) -> frozenset[str | None]:
         """What the steps say of `via`; None if some say nothing."""
-        return frozenset(via for _, via in self.ways) or frozenset((None,))
+        return frozenset(way.via for way in self.ways) or frozenset((None,))
 
     def trace(self, world: World) -> Trace:
         """The route carried out on `world` ranks. ValueError if it has breaches there: ask for those first."""

@@ -142,7 +142,7 @@ class _Tracer:
                 elif (step.source.part, step.source.parts) != (step.target.part, step.target.parts):
                     found.not_kept(rank, step, "moves one part of a shard to the place of another part")
                 if parts > MOST_PARTS:
-                    found.outside(rank, step, f"{parts} parts of a shard in all", f"at most {MOST_PARTS} are cut")
+                    found.too_many_parts(rank, step, parts, MOST_PARTS)
                     return 1
         return parts
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chunkdsl.check import plans, routes
+from chunkdsl.check import plans, route_steps, routes
 from chunkdsl.record import record
 from chunkdsl.source import Span
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @record
 class Breach:
     """`message` is one line, `counterexample` several. `line`, `other_line`: of the spec or file, 0 for none; `span`:
-    the exact place, where it is known."""
+    the exact place, where it is known; `mend`: what helps, if not what the rule says."""
 
     code: str
     message: str
@@ -31,6 +31,7 @@ class Breach:
     other_line: int = 0
     other_label: str = ""
     span: Span | None = None
+    mend: str = ""
 
 
 def say(rank: int, step: Step) -> str:
@@ -78,25 +79,34 @@ class Breaches:
             for b, n in zip(self._first.values(), self._more.values(), strict=True)
         )
 
-    def _add(self, code: str, line: int, message: str, lines: list[str], label: str, other: int = 0, there: str = ""):
+    def _add(
+        self, code: str, line: int, message: str, lines: list[str], label: str, other: int = 0, there: str = "",
+        mend: str = "",
+    ) -> None:  # fmt: skip
         key = code, line, label
         if key in self._first:
             self._more[key] += 1
             return
         on = f"plan {self._route.name} on {self._route.world} rank{'s' * (self._route.world != 1)}"
-        self._first[key] = Breach(code, f"{on}: {message}", "\n".join(lines), line, label, other, there)
+        self._first[key] = Breach(code, f"{on}: {message}", "\n".join(lines), line, label, other, there, mend=mend)
         self._more[key] = 0
 
-    def _step(self, code: str, rank: int, step: Step, what: str, label: str) -> None:
-        self._add(code, step.line, f"{say(rank, step)} {what}", [line_of(rank, step)], label)
+    def _step(self, code: str, rank: int, step: Step, what: str, label: str, mend: str = "") -> None:
+        self._add(code, step.line, f"{say(rank, step)} {what}", [line_of(rank, step)], label, mend=mend)
 
     # ---- single steps
 
     def outside(self, rank: int, step: Step, what: str, why: str) -> None:
-        self._step(routes.out_of_range.code, rank, step, f"names {what}; {why}", f"{what} does not exist")
+        self._step(route_steps.not_there.code, rank, step, f"names {what}; {why}", f"{what} does not exist")
+
+    def too_many_parts(self, rank: int, step: Step, parts: int, most: int) -> None:
+        what = f"with those before it cuts shards into {parts} parts; at most {most} are cut"
+        mend = "cut shards alike in all steps, or into numbers of which each divides the next"
+        self._step(route_steps.too_long.code, rank, step, what, f"{parts} parts in all", mend)
 
     def to_itself(self, rank: int, step: Step) -> None:
-        self._step(routes.to_itself.code, rank, step, f"is its own peer when it {act(step)}", "both ends are one rank")
+        what = f"is its own peer when it {act(step)}"
+        self._step(route_steps.to_itself.code, rank, step, what, "both ends are one rank")
 
     def not_kept(self, rank: int, step: Step, what: str) -> None:
         self._step(routes.not_kept.code, rank, step, what, what)

@@ -5,6 +5,7 @@ import pytest
 from chunkdsl.diagnostics import Report
 from chunkdsl.lower.plan_form import NoForm, find_form
 from chunkdsl.lower.program import lower
+from chunkdsl.pipeline import check_source
 from chunkdsl.plan.form import Affine
 from chunkdsl.source import Source
 from chunkdsl.syntax.parse import parse
@@ -116,4 +117,50 @@ def test_what_is_proven_for_one_size_may_fail_for_another():
     made = routing(body)
     assert [w for w in range(1, 17) if not made.breaches(w)] == [1, 2, 4, 8, 16]
     (breach,) = made.breaches(6)
-    assert breach.code == "CD271" and "rank 4 at k = 1, j = 0" in breach.message and breach.line == 4
+    assert breach.code == "CD340" and "rank 4 at k = 1, j = 0" in breach.message and breach.line == 4
+
+
+UNDEFINED = [
+    ("send t[rank] to rank + 1", "CD340", "there is no rank 4: there are 4", "take it `mod` the number"),
+    ("send t[rank + 1] to (rank + 1) mod tp", "CD340", "there is no shard 4", "take it `mod` the number"),
+    ("send t[rank] part 2 of 2 to 0", "CD340", "there is no part 2 of 2", "of n parts there are 0 to n - 1"),
+    ("send t[rank] part 0 of 0 to 0", "CD340", "there is no part 0 of 0", "a shard is cut into 1 part or more"),
+    ("lane 64 { send t[rank] to 0 }", "CD340", "there is no lane 64", "lanes are 0 to 63"),
+    ("let s = rank mod (tp - 4)", "CD341", "`mod` by 0", "the divisor is 1 or more: take `max(1, ...)`"),
+    ("let s = cdiv(tp, rank)", "CD341", "division by 0", "the divisor is 1 or more: take `max(1, ...)`"),
+    ("let s = log2(rank)", "CD341", "log2(0) does not exist", "log2 takes 1 or more"),
+    ("let s = pow2(rank - 1)", "CD341", "pow2(-1) does not exist", "pow2 takes 0 to 62"),
+    ("let s = xor(rank - 1, 1)", "CD341", "xor(-1, 1) does not exist", "xor takes numbers of 0 or more"),
+    ("let s = pow2(60) * pow2(60)", "CD341", "is too large", "numbers go to 2^62"),
+    ("send t[rank] to 0", "CD342", "rank 0 is its own peer", "leave the step out there with `if`"),
+    ("for i in range(1000000) { let s = i }", "CD343", "more than 400,000 statements", "the steps that there are"),
+]
+
+
+@pytest.mark.parametrize("body, code, why, mend", UNDEFINED)
+def test_each_cause_has_its_own_help(body, code, why, mend):
+    source = Source("p.chunk", f"mesh tp[4]\nplan p(t) : all_gather over tp {{ {body} }}\n")
+    report = Report(source)
+    lower(parse(source, report), source, report)
+    (found,) = report.diagnostics
+    assert (found.code, found.severity.value) == (code, "error") and why in found.message and mend in found.help
+    assert found.message.startswith("plan p on 4 ranks: rank ") and "(line 2)" in found.help
+
+
+def test_a_step_that_travels_as_it_cannot_is_shown_at_the_step():
+    """Not where the op takes the plan, and for a named policy where the step takes that."""
+    for use, shown in (("{ via = copy_engine }", "via = copy_engine"), ("fast", "with fast")):
+        text = (
+            "mesh tp[4]\ndim M = 1..4096\ntensor x : bf16[M @ tp, 512]\ntensor w : bf16[512, 512 @ tp]\n"
+            "policy fast { via = copy_engine }\nplan p(t) : all_gather over tp {\n"
+            f"    for i in range(1, tp) {{ send t[rank] to (rank + i) mod tp with {use} }}\n}}\n"
+            "op f(x, w) -> y { y = all_gather(x) @ w with { route = p } }\n"
+        )
+        source = Source("p.chunk", text)
+        (found,) = check_source(source).report.diagnostics
+        assert found.code == "CD601" and source.slice(found.span) == shown and "via = copy_engine" in found.message
+
+
+def test_a_step_may_leave_via_and_chunk_to_the_op():
+    made = routing("for i in range(1, tp) { send t[rank] to (rank + i) mod tp with { via = auto, chunk = auto } }")
+    assert made.vias == {None} and made.chunk is None

@@ -48,6 +48,7 @@ class Refutation:
     other_label: str = ""
     more: int = 0
     span: Span | None = None  # the exact place, where it is known
+    mend: str = ""  # what helps, if not what the rule says
 
     @property
     def kind(self) -> str:

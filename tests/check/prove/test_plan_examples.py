@@ -10,7 +10,7 @@ from chunkdsl.check.registry import RULES
 
 
 def test_every_rule_has_a_plan_and_a_kind():
-    rules = {code for code in RULES if code.startswith(plans.FAMILIES) and not code.startswith(routes.FAMILY)}
+    rules = {code for code in RULES if code.startswith(plans.FAMILIES) and not code.startswith(routes.FAMILIES)}
     assert rules == set(EXAMPLES) == set(KINDS)
 
 
