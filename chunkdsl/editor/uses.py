@@ -186,6 +186,7 @@ class _Walk:
                     self._bind(size, "variable")
                 for name in node.partial.names if node.partial else ():
                     self._use(name)
+                self._inside(node.block or ())
             case n.ScalarArg():
                 if node.attribute is not None and (place := _OWNER.search(self._bare(), node.span.start)):
                     self._use(n.Name(Span(*place.span(1)), place[1]))

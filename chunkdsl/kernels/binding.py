@@ -11,13 +11,16 @@ from chunkdsl.record import record
 @record
 class BoundTensor:
     """`dims` over the kernel's own sizes; `strided`: some argument is the stride of its rows, which may then be
-    padded. `dtype` of a result may be None: that of the first tensor."""
+    padded. `dtype` of a result may be None: that of the first tensor. `block`: what the kernel loads or stores at once
+    where it takes a tensor descriptor that is made on the host, over the kernel's constants; () where it takes a
+    pointer."""
 
     name: str
     pointer: str
     dims: tuple[SymSize, ...]
     dtype: str | None = None
     strided: bool = False
+    block: tuple[SymSize, ...] = ()
 
 
 @record
@@ -49,6 +52,9 @@ class Binding:
 
     def tensor(self, name: str) -> BoundTensor:
         return next(t for t in self.all if t.name == name)
+
+    def block_of(self, t: BoundTensor) -> tuple[int, ...]:
+        return tuple(evaluate(b, dict(self.constants)) for b in t.block)
 
     def grid_at(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         return (*(evaluate(g, {**dict(self.constants), **sizes}) for g in self.grid), 1, 1)[:3]

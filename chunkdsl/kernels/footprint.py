@@ -115,7 +115,7 @@ class Finder:
             shape = tuple(max(0, evaluate(d, sizes)) for d in t.dims)
             pitch = max(1, shape[-1] if shape else 1) + (PADDING if t.strided and len(shape) > 1 else 0)
             dtype = DTYPES[t.dtype or self.binding.tensors[0].dtype]
-            made.append(Argument(t.name, shape, dtype, pitch, fill))
+            made.append(Argument(t.name, shape, dtype, pitch, fill, self.binding.block_of(t)))
         return made
 
     def touches(self, sizes: Mapping[str, int], programs=None, fill: int = 0) -> list[Touch]:

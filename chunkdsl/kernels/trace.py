@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.interp import bind, interpreting
 from chunkdsl.interp.memory import Memory
@@ -25,16 +26,21 @@ from chunkdsl.kernels.source import KernelSource
 from chunkdsl.kernels.turns import Loop, loops_by_function
 
 GUARD = 1 << 22  # bytes on each side of an argument: an index that is wrong by less names its argument
+EVEN = 16  # bytes, of which the rows of a tensor with a descriptor are a multiple
 MOST = 400_000  # accesses of one trace: a loop that waits for data never ends here
 
 Program = tuple[int, int, int]
 
 
 class Argument:
-    """A tensor argument of a trace: `shape` elements, rows `pitch` elements apart, all elements `fill`."""
+    """A tensor argument of a trace: `shape` elements, rows `pitch` elements apart, all elements `fill`. `block`: of the
+    descriptor by which the kernel takes it, if it does."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, pitch: int, fill: int = 0) -> None:
-        self.name, self.shape, self.pitch = name, shape, pitch
+    def __init__(
+        self, name: str, shape: tuple[int, ...], dtype: torch.dtype, pitch: int, fill: int = 0,
+        block: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        self.name, self.shape, self.pitch, self.block = name, shape, pitch, block
         self.itemsize = dtype.itemsize
         rows = int(np.prod(shape[:-1])) if len(shape) > 1 else 1
         self.rows, self.cols = rows, shape[-1] if shape else 1
@@ -46,6 +52,16 @@ class Argument:
             self.tensor.fill_(fill)
         self.base = self.tensor.data_ptr()
         self.low, self.high = memory.data_ptr(), memory.data_ptr() + memory.numel() * self.itemsize
+
+    @property
+    def passed(self) -> torch.Tensor | TensorDescriptor:
+        """What the kernel gets. KernelFault where no descriptor can be made."""
+        if not self.block:
+            return self.tensor
+        if any(s * self.itemsize % EVEN for s in self.strides()[:-1]):
+            raise KernelFault(f"takes {self.name} by a tensor descriptor, and its rows are {self.pitch} elements long",
+                              None, f"a descriptor needs rows of a multiple of {EVEN} bytes")
+        return TensorDescriptor(self.tensor, list(self.shape), list(self.strides()), list(self.block))
 
     def strides(self) -> tuple[int, ...]:
         """In elements, of a tensor whose last dimension alone is padded."""
@@ -188,7 +204,7 @@ def trace(
 
     KernelFault where the kernel fails or reaches outside its arguments."""  # fmt: skip
     recorder = recording(tensors, loops)
-    named = {a.name: a.tensor for a in tensors}
+    named = {a.name: a.passed for a in tensors}
     try:
         with interpreting(recorder) as interpreter:
             interpreter.builder.create_dot = recorder.product
@@ -204,7 +220,7 @@ def trace(
         line = lines[-1] if lines else None
         if isinstance(error, AttributeError) and error.name in ("load", "store", "gather", "scatter"):
             raise KernelFault("takes a tensor descriptor that is made on the host", line,
-                              "pass the pointer, and make it in the kernel: tl.make_tensor_descriptor(...)") from None
+                              "say what it moves at once: `A = a_desc[BM, BK] : [m, k]`") from None
         text = " ".join(str(error).split()) or type(error).__name__
         raise KernelFault(f"does not run: {text}", line) from None
     return recorder

@@ -41,7 +41,7 @@ RESERVED = frozenset(
     "follow_sums program_number "
     "zigzag_height zigzag_row cyclic_height cyclic_row "
     "layout_shard layout_held layout_places in_order dealt_out "
-    "tile_number copy_box deal_block deal join_columns cut_columns deal_shards".split()
+    "described even_rows tile_number copy_box deal_block deal join_columns cut_columns deal_shards".split()
 )
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from chunkdsl.lower.expressions import Expressions
 
 
+LEAST_BYTES = 16  # of a row that a tensor descriptor moves at once
+
+
 @dataclass(frozen=True)
 class Unified:
     """What a call makes of one of the kernel's sizes."""
@@ -73,6 +76,8 @@ def unify(e: Expressions, kernel: DeclaredKernel, bound, operand: Operand, sizes
         e.fail(kernel_argument(f"`{bound.name}` of `{kernel.name}` is {bound.dtype}", operand.span, t.dtype.value,
                                (where,), "cast it"))
         return False
+    if not wide_enough(e, kernel, bound, t.dtype, operand.span):
+        return False
     for i, (own, size) in enumerate(zip(bound.dims, t.shape, strict=True)):
         axis = t.axis_sharding(i)
         if not isinstance(own, DimRef):
@@ -93,6 +98,17 @@ def unify(e: Expressions, kernel: DeclaredKernel, bound, operand: Operand, sizes
             ))  # fmt: skip
             return False
     return True
+
+
+def wide_enough(e: Expressions, kernel: DeclaredKernel, bound, dtype: DType, span) -> bool:
+    """Does a tensor descriptor move 16 bytes of a row at once?"""
+    block = kernel.binding.block_of(bound)
+    width = block[-1] * dtype.bytes if block else LEAST_BYTES
+    if width < LEAST_BYTES:
+        where = Label(kernel.spans[bound.name], f"`{bound.name}` here")
+        e.fail(kernel_argument(f"a block of `{bound.name}` has rows of {width} bytes in {dtype.value}", span,
+                               f"{block[-1]} elements", (where,), f"a descriptor moves {LEAST_BYTES} at least"))
+    return width >= LEAST_BYTES
 
 
 def result_type(
@@ -126,4 +142,6 @@ def result_type(
             return None
         placements[known.axis] = Shard(places[0]) if places else Partial()
     dtype = DType(bound.dtype) if bound.dtype else operands[0].type.dtype
+    if not wide_enough(e, kernel, bound, dtype, call.span):
+        return None
     return Typed(TensorType(dtype, tuple(shape), tuple(placements)), tuple(names))

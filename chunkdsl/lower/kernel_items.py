@@ -6,13 +6,14 @@ Reports what does not fit together (CD235, CD236). Runs nothing: what the kernel
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from chunkdsl.check.kernels import kernel_binding, kernel_not_readable
 from chunkdsl.diagnostics import Diagnostic, Report
-from chunkdsl.ir.types import DimRef, SymSize
+from chunkdsl.ir.types import DimRef, SymSize, evaluate
 from chunkdsl.kernels.binding import Binding, BoundTensor, Scalar, Stride
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.source import KernelSource, read_kernel
@@ -23,6 +24,7 @@ from chunkdsl.syntax import nodes
 
 OPTIONS = ("num_warps", "num_stages")
 DTYPES = ("bf16", "f16", "f32")
+MOST_IN_A_BLOCK = 1 << 20  # elements of a tile in Triton
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,21 @@ class _Item:
                                                "dimensions are names or numbers: the call says what they are"))
         strided = any(a.attribute and a.attribute[0] == node.name.text and a.attribute[2] < len(dims) - 1
                       for a in scalars)  # fmt: skip
+        block = () if node.block is None else self.block(node)
         return BoundTensor(node.name.text, node.pointer.text, tuple(dims), node.dtype.text if node.dtype else None,
-                           strided)
+                           strided or len(block) > 1, block)
+
+    def block(self, node: nodes.TensorArg) -> tuple[SymSize, ...]:
+        """What a descriptor made on the host moves at once, as Triton and TMA have it."""
+        found = tuple(evaluate(self.size(b, set(), named=True), self.constants) for b in node.block)
+        shown = f"[{', '.join(map(str, found))}]"
+        if not found or len(found) != len(node.dims):
+            raise Wrong(kernel_binding(f"a block of {len(found)} dimensions for a tensor of {len(node.dims)}", node.span,
+                                       shown, "write one size for each dimension: `A = a_desc[BM, BK] : [m, k]`"))
+        if any(b < 1 or b & (b - 1) for b in found) or math.prod(found) > MOST_IN_A_BLOCK:
+            raise Wrong(kernel_binding("a block that no tensor descriptor has", node.span, shown,
+                                       f"its sizes are powers of two, {MOST_IN_A_BLOCK} elements at most"))
+        return tuple(self.size(b, set(), named=True) for b in node.block)
 
     def scalars(self, given: list[nodes.ScalarArg], tensors: dict[str, BoundTensor], sizes: set[str]):
         """(parameter, value) in the kernel's order."""

@@ -51,12 +51,16 @@ class KernelTiles(Dealing):
         kernel: DeclaredKernel = self.program.kernels[value.attrs["item"]]
         sources, arriving = [], {}
         for bound, arg in zip(kernel.binding.tensors, value.args, strict=True):
+            if len(bound.block) > 1:
+                self._aligned(arg, arg.span)
             if arg.kind == "all_gather":
                 operand, other = self._gather(arg, f"{name}_{bound.name}")
                 arriving[other[0].name] = arg, other
                 sources.append(operand.source)
             else:
                 sources.append(self._place(arg, f"{name}_{bound.name}")[0])
+        if len(kernel.binding.results[0].block) > 1:
+            self._aligned(value, value.span)
         self._travel_together([*arriving.values()])
         settled = next((other for _, other in arriving.values()), None)
         extents = self._own_sizes(kernel, value)
@@ -147,7 +151,7 @@ class KernelTiles(Dealing):
         tensors = [
             BodyTensor(
                 b.pointer, source, self._dtype(arg), self._extents(arg), b.dims, reads.get(b.name, ""),
-                False, b.strided, self.gathers[arg][0].arrived if arg.kind == "all_gather" else "",
+                False, b.strided, self.gathers[arg][0].arrived if arg.kind == "all_gather" else "", b.block,
             )
             for b, arg, source in zip(binding.tensors, value.args, sources, strict=True)
         ]  # fmt: skip
@@ -155,7 +159,8 @@ class KernelTiles(Dealing):
         shape = self._extents(value)
         tensors.append(
             BodyTensor(
-                result.pointer, destination.buffer, destination.dtype, shape, result.dims, "", True, result.strided
+                result.pointer, destination.buffer, destination.dtype, shape, result.dims, "", True, result.strided,
+                block=result.block,
             )
         )
         pointers = {t.name: t.pointer for t in binding.all}

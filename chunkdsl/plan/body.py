@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chunkdsl.ir.types import SymSize
+from chunkdsl.ir.types import SymSize, evaluate
 from chunkdsl.plan.extents import Extent
 from chunkdsl.record import record
 
@@ -18,7 +18,9 @@ READS = ("block", "wrap", "turns", "whole")  # rows that a program reads, fewest
 class BodyTensor:
     """A tensor that a user's kernel gets for `parameter`. `source` and `layout` as of an operand; `result` for what it
     stores. `gathered`: which rows of a gathered one a program reads: block, wrap, whole, turns; "" for another one.
-    `shape`: local; `dims`: the same in the kernel's own sizes. `arrived`: the flags of a gathered one's chunks."""
+    `shape`: local; `dims`: the same in the kernel's own sizes. `arrived`: the flags of a gathered one's chunks. `block`:
+    what the kernel moves at once by the tensor descriptor that it takes instead of a pointer, over its constants; () for
+    a pointer."""
 
     parameter: str
     source: str
@@ -29,6 +31,7 @@ class BodyTensor:
     result: bool = False
     strided: bool = False
     arrived: str = ""
+    block: tuple[SymSize, ...] = ()
 
 
 @record
@@ -80,6 +83,9 @@ class KernelBody:
     also: tuple[Staging, ...] = ()
     flops: int = 0
     loads: int = 0
+
+    def block_of(self, t: BodyTensor) -> list[int]:
+        return [evaluate(b, dict(self.constants)) for b in t.block]
 
     @property
     def fetched(self) -> BodyTensor | None:

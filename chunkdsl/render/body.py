@@ -66,8 +66,9 @@ class BodyView:
 
     @property
     def describes(self) -> bool:
-        """Does the kernel make tensor descriptors?"""
-        return any("tensor_descriptor" in text for _, text in self.body.untouched)
+        """Does the kernel make tensor descriptors, or take them?"""
+        made = any("tensor_descriptor" in text for _, text in self.body.untouched)
+        return made or any(t.block for t in self.body.tensors)
 
     @property
     def spread(self) -> str:
@@ -107,7 +108,10 @@ class BodyView:
 
     def untouched_with(self, held: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The same with other tensors."""
-        yield from held.items()
+        for t in self.body.tensors:
+            sizes = "".join(f"{self.dim_text(d, 'sizes')}, " for d in t.dims)
+            text = held[t.parameter]
+            yield t.parameter, f"described({text}, ({sizes}), {self.body.block_of(t)})" if t.block else text
         for s in self.body.scalars:
             yield s.parameter, self.host(s, held)
         for name, value in self.body.constants:
@@ -125,13 +129,19 @@ class BodyView:
         d = self.launch.destination
         return f"{d.buffer}_" if d.kind == "local" else f"{parts}_plain"
 
+    def plain_cols(self, cols: str) -> str:
+        """Columns that the fallback allocates for the result: whole multiples of 16 bytes for a descriptor."""
+        result = next(t for t in self.body.tensors if t.result)
+        return f"padded({cols}, {VECTOR[result.dtype]})" if result.block else cols
+
     def plain(self, result: str) -> list[tuple[str, str]]:
         """The untouched kernel's arguments in the fallback: its strides are those of the tensors at hand."""
         held = {}
         for t in self.body.tensors:
             text = self.held(t.source)
             text = text if text.startswith("at_") else f"{t.source}_"
-            held[t.parameter] = result if t.result else f"{text}.contiguous()"
+            text = f"{text}.contiguous()"
+            held[t.parameter] = result if t.result else f"even_rows({text})" if t.block else text
         return list(self.untouched_with(held))
 
     def arguments(self) -> Iterator[tuple[str, str, bool]]:
@@ -145,11 +155,37 @@ class BodyView:
         for s in self.body.scalars:
             if self.runtime(s):
                 yield f"k_{s.parameter}", self.host(s), True
+        for s in self.extents_of_descriptors():
+            if self.runtime(s):
+                yield f"k_{s.parameter}", self.host(s), True
         yield "per_block", "columns", True
         for i, axis in enumerate("xyz"):
             yield f"grid_{axis}", f"spread[{i}]", True
 
     # ---- the kernel's side
+
+    def extents_of_descriptors(self) -> Iterator[BodyScalar]:
+        """Sizes and strides of tensors for which the launch makes the descriptors that the kernel takes."""
+        for t in self.body.tensors:
+            if t.block:
+                yield from (BodyScalar(f"size{i}_of_{t.parameter}", d) for i, d in enumerate(t.dims))
+                yield from (BodyScalar(f"step{i}_of_{t.parameter}", 0, (t.parameter, i)) for i in range(len(t.dims)))
+
+    @property
+    def descriptors(self) -> list[tuple[str, str]]:
+        """(name, expression) of the descriptors that the kernel takes: made once by each program of the launch, since
+        the slot of a communication buffer is known in device memory alone."""
+        texts = {s.parameter: self.scalar(s) for s in self.extents_of_descriptors()}
+        found = []
+        for t in self.body.tensors:
+            if t.block:
+                sizes, steps = (
+                    ", ".join(texts[f"{what}{i}_of_{t.parameter}"] for i in range(len(t.dims)))
+                    for what in ("size", "step")
+                )
+                made = f"{self.pointer(t)}, [{sizes}], [{steps}], {self.body.block_of(t)}"
+                found.append((f"described_{t.parameter}", f"tl.make_tensor_descriptor({made})"))
+        return found
 
     @property
     def awaited(self) -> list[tuple[str, str]]:
@@ -173,7 +209,7 @@ class BodyView:
         given = {name: repr(value) for name, value in self.body.constants}
         if self.body.step in given:
             given[self.body.step] = str(MANY)
-        given |= {t.parameter: self.pointer(t) for t in self.body.tensors}
+        given |= {t.parameter: self.argument(t) for t in self.body.tensors}
         given |= {s.parameter: self.scalar(s) for s in self.body.scalars}
         ids = ids[: len(PARAMETERS)]
         if self.body.turns:
@@ -186,6 +222,9 @@ class BodyView:
         """What a loop's waits need (`runtime.turns`)."""
         wait = f"{self.launch.chunk_flags}, epoch, {self.site}, state, state_peers, record, limit, W, NVIDIA, TMA"
         return f"{wait}, rank, shard, chunk, chunk_cap, rows, {self.body.turns[0]}, {self.body.turns[1]}"
+
+    def argument(self, t: BodyTensor) -> str:
+        return f"described_{t.parameter}" if t.block else self.pointer(t)
 
     def pointer(self, t: BodyTensor) -> str:
         if t.gathered:

@@ -18,6 +18,7 @@ FILES = (
     "gradients.py",
     "dispatch.py",
     "arguments.py",
+    "descriptors.py",
     "placed.py",
     "plain.py",
     "sums.py",

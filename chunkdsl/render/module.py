@@ -249,11 +249,13 @@ def plain_names(views: list[LaunchView]) -> str:
 
 
 def matrices(op: OpSchedule) -> list[str]:
-    """Parameters whose rows must be multiples of 16 bytes: operands of products, and what is staged."""
+    """Parameters and results whose rows must be multiples of 16 bytes: operands of products, what is staged, tensors of
+    which a user's kernel takes a descriptor."""
     sources = {o.source for n in op.launches if n.a for o in (n.a, *(p.b for p in n.products))}
     sources |= {n.fold.operand.source for n in op.launches if n.fold}
     sources |= {s.source for n in op.launches for s in stagings(n) if not s.deal}
-    return sorted(sources & {p.name for p in op.parameters})
+    described = {t.source for n in op.launches if n.body for t in n.body.tensors if len(t.block) > 1}
+    return sorted(((sources | described) & {p.name for p in op.parameters}) | described & {r.name for r in op.results})
 
 
 def even_text(cols: Extent) -> str:

@@ -237,7 +237,7 @@ class Operation(Failures, PlacedCalls, Replays):
 
     def _alignment(self, bounds):
         """Why some rank's matrix has rows that are not a multiple of 16 bytes, or None. The same on every rank."""
-        for name, (dtype, shape) in self.PARAMETERS.items():
+        for name, (dtype, shape) in (*self.PARAMETERS.items(), *self.RESULTS.items()):
             if name not in self.MATRICES:
                 continue
             size, sharded, *before = shape[-1]

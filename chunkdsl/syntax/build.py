@@ -247,10 +247,11 @@ class Builder:
         where = self.build(path), self._name(function)
         return n.Kernel(self._span(t), self._name(name), *lists, *where, self._all(bindings))
 
-    def _tensor_arg(self, t, name, pointer, dtype, sizes, partial):
+    def _tensor_arg(self, t, name, pointer, block, dtype, sizes, partial):
         typed = self._name(dtype) if dtype else None
+        cut = self._all(block.children) if block else None
         dims, total = self._all(sizes.children), self._maybe(partial)
-        return n.TensorArg(self._span(t), self._name(name), self._name(pointer), typed, dims, total)
+        return n.TensorArg(self._span(t), self._name(name), self._name(pointer), cut, typed, dims, total)
 
     def _scalar_arg(self, t, name, value):
         if value.data != "method":

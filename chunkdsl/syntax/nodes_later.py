@@ -80,8 +80,11 @@ class Plan(Node):
 
 @record
 class TensorArg(Node):
+    """`block`: of `A = a_desc[BM, BK] : [m, k]`, what a descriptor made on the host loads and stores at once."""
+
     name: Name
     pointer: Name
+    block: tuple[Size, ...] | None
     dtype: Name | None
     dims: tuple[Size, ...]
     partial: Axes | None

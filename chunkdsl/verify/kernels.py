@@ -12,6 +12,7 @@ from chunkdsl.interp import interpreting
 from chunkdsl.ir.types import DimRef, evaluate
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.runtime.descriptors import described, even_rows
 from chunkdsl.verify.inputs import TORCH
 
 
@@ -25,16 +26,20 @@ def run_whole(body: KernelBody, args: list[torch.Tensor], module: ModuleType) ->
     """One launch over the kernel's own grid."""
     given, sizes = {}, {}
     for t, arg in zip([t for t in body.tensors if not t.result], args, strict=True):
-        given[t.parameter] = arg.to(TORCH[t.dtype]).contiguous()
+        held = arg.to(TORCH[t.dtype]).contiguous()
+        given[t.parameter] = even_rows(held) if t.block else held
         sizes |= {d.name: n for d, n in zip(t.dims, arg.shape, strict=True) if isinstance(d, DimRef)}
     result = next(t for t in body.tensors if t.result)
     made = torch.empty([evaluate(d, sizes) for d in result.dims], dtype=TORCH[result.dtype])
-    given[result.parameter] = made
+    made = given[result.parameter] = even_rows(made) if result.block else made
     for s in body.scalars:
         if s.stride:
             given[s.parameter] = given[s.stride[0]].stride(s.stride[1])
         else:
             given[s.parameter] = s.value if isinstance(s.value, bool | float | str) else evaluate(s.value, sizes)
+    for t in body.tensors:
+        if t.block:
+            given[t.parameter] = described(given[t.parameter], given[t.parameter].shape, body.block_of(t))
     grid = (*(evaluate(g, {**dict(body.constants), **sizes}) for g in body.grid), 1, 1)[:3]
     if prod(grid):
         with interpreting() as interpreter:

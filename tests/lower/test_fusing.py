@@ -157,7 +157,7 @@ def module_names(*files):
 
 def test_helpers_of_a_module_are_reserved():
     files = ("device.py", "operation.py", "arguments.py", "mesh.py", "deal.py", "sums.py", "plain.py", "placed.py",
-             "layouts.py", "layer.py")
+             "layouts.py", "layer.py", "descriptors.py")
     assert set(module_names(*files)) == RESERVED
     kernels = {n for n in RESERVED if "_" in n.strip("_")}
     assert kernels and not any(keyword.iskeyword(n) for n in kernels)
