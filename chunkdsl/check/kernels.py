@@ -48,7 +48,8 @@ def kernel_binding(what: str, span: Span, label: str, hint: str, labels: tuple[L
 
     A parameter that is named like a size of the item (`m`, or `M` where the item says `m`) binds by itself, and one
     with a default keeps it. `tl.constexpr` parameters are bound by `const`, the others by `arg`. `const` also takes
-    `num_warps` and `num_stages`.
+    `num_warps` and `num_stages`. A parameter that is a tensor descriptor made on the host is bound with what it loads
+    or stores at once: `A = a_desc[BM, BK] : [m, k]`, powers of two, over numbers and constants.
 
     Fails:
         kernel gemm(A, B) -> C = "specs/kernels/matmul.py" : matmul_kernel {
@@ -176,7 +177,7 @@ def kernel_cannot_be_fused(
 
     Refused: addresses or masks that depend on loaded data; atomics on declared tensors; stores to an argument; reading
     a result; elements of a result that are stored twice or not at all; accesses outside a declared shape; programs
-    that share rows of a result that is sent to other ranks; tensor descriptors made on the host; an early `return`.
+    that share rows of a result that is sent to other ranks; a tensor descriptor without its block; an early `return`.
 
     Fails:
         mesh tp[2]

@@ -59,7 +59,7 @@ class Argument:
         if not self.block:
             return self.tensor
         if any(s * self.itemsize % EVEN for s in self.strides()[:-1]):
-            raise KernelFault(f"takes {self.name} by a tensor descriptor, and its rows are {self.pitch} elements long",
+            raise KernelFault(f"takes {self.name} by a tensor descriptor, and its rows are {self.cols} elements long",
                               None, f"a descriptor needs rows of a multiple of {EVEN} bytes")
         return TensorDescriptor(self.tensor, list(self.shape), list(self.strides()), list(self.block))
 
@@ -222,5 +222,8 @@ def trace(
             raise KernelFault("takes a tensor descriptor that is made on the host", line,
                               "say what it moves at once: `A = a_desc[BM, BK] : [m, k]`") from None
         text = " ".join(str(error).split()) or type(error).__name__
+        if "tensor_descriptor" in text:
+            raise KernelFault("uses a tensor descriptor like a pointer", line,
+                              "of a pointer no block is written: `A = a_ptr : [m, k]`") from None
         raise KernelFault(f"does not run: {text}", line) from None
     return recorder

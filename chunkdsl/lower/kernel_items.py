@@ -162,8 +162,9 @@ class _Item:
         found = tuple(evaluate(self.size(b, set(), named=True), self.constants) for b in node.block)
         shown = f"[{', '.join(map(str, found))}]"
         if not found or len(found) != len(node.dims):
-            raise Wrong(kernel_binding(f"a block of {len(found)} dimensions for a tensor of {len(node.dims)}", node.span,
-                                       shown, "write one size for each dimension: `A = a_desc[BM, BK] : [m, k]`"))
+            what = f"a block of {len(found)} dimensions for a tensor of {len(node.dims)}"
+            raise Wrong(kernel_binding(what, node.span, shown,
+                                       "write one size for each dimension: `A = a_desc[BM, BK] : [m, k]`"))
         if any(b < 1 or b & (b - 1) for b in found) or math.prod(found) > MOST_IN_A_BLOCK:
             raise Wrong(kernel_binding("a block that no tensor descriptor has", node.span, shown,
                                        f"its sizes are powers of two, {MOST_IN_A_BLOCK} elements at most"))
@@ -220,8 +221,9 @@ class _Item:
                     return DimRef(name) if named else int(self.constants[name])
                 if name in sizes:
                     return DimRef(name)
+                known = sorted({*sizes, *self.constants} if named else sizes)
                 raise Wrong(kernel_binding(f"`{name}` is no size of this kernel item", node.span, "unknown size",
-                                           f"its sizes are {', '.join(sorted(sizes))}"))
+                                           f"it has {', '.join(known)}"))
             case nodes.SizeCall(function=function, args=args):
                 values = [self.size(a, sizes, named) for a in args]
                 if function.text == "cdiv" and len(values) == 2:

@@ -18,9 +18,9 @@ READS = ("block", "wrap", "turns", "whole")  # rows that a program reads, fewest
 class BodyTensor:
     """A tensor that a user's kernel gets for `parameter`. `source` and `layout` as of an operand; `result` for what it
     stores. `gathered`: which rows of a gathered one a program reads: block, wrap, whole, turns; "" for another one.
-    `shape`: local; `dims`: the same in the kernel's own sizes. `arrived`: the flags of a gathered one's chunks. `block`:
-    what the kernel moves at once by the tensor descriptor that it takes instead of a pointer, over its constants; () for
-    a pointer."""
+    `shape`: local; `dims`: the same in the kernel's own sizes. `arrived`: the flags of a gathered one's chunks.
+    `block`: what the kernel moves at once by the tensor descriptor that it takes instead of a pointer, over its
+    constants; () for a pointer."""
 
     parameter: str
     source: str

@@ -80,7 +80,7 @@ class BodyView:
     @property
     def even(self) -> str:
         """Whether all sizes that are fixed for this rank are multiples of EVEN, as a constant."""
-        texts = [f"{self.host(s)} % {EVEN} == 0" for s in self.body.scalars if self.runtime(s) and self.hinted(s)]
+        texts = [f"{self.host(s)} % {EVEN} == 0" for s in self.integers() if self.runtime(s) and self.hinted(s)]
         texts += [f"{self.extent_text(m.cols)} % 8 == 0" for m in self.launch.moves]
         return " and ".join(dict.fromkeys(texts)) or "True"
 
@@ -109,9 +109,9 @@ class BodyView:
     def untouched_with(self, held: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The same with other tensors."""
         for t in self.body.tensors:
-            sizes = "".join(f"{self.dim_text(d, 'sizes')}, " for d in t.dims)
+            sizes = ", ".join(self.dim_text(d, "sizes") for d in t.dims)
             text = held[t.parameter]
-            yield t.parameter, f"described({text}, ({sizes}), {self.body.block_of(t)})" if t.block else text
+            yield t.parameter, f"described({text}, [{sizes}], {self.body.block_of(t)})" if t.block else text
         for s in self.body.scalars:
             yield s.parameter, self.host(s, held)
         for name, value in self.body.constants:
@@ -132,7 +132,7 @@ class BodyView:
     def plain_cols(self, cols: str) -> str:
         """Columns that the fallback allocates for the result: whole multiples of 16 bytes for a descriptor."""
         result = next(t for t in self.body.tensors if t.result)
-        return f"padded({cols}, {VECTOR[result.dtype]})" if result.block else cols
+        return f"round_up(max(1, {cols}), {VECTOR[result.dtype]})" if result.block else cols
 
     def plain(self, result: str) -> list[tuple[str, str]]:
         """The untouched kernel's arguments in the fallback: its strides are those of the tensors at hand."""
@@ -152,10 +152,7 @@ class BodyView:
             if t.gathered:
                 yield f"k_{t.parameter}_pitch", f"pitch_of({self.tensor(t, False)})", True
                 yield f"k_{t.parameter}_cap", "W * stride_cap", True
-        for s in self.body.scalars:
-            if self.runtime(s):
-                yield f"k_{s.parameter}", self.host(s), True
-        for s in self.extents_of_descriptors():
+        for s in self.integers():
             if self.runtime(s):
                 yield f"k_{s.parameter}", self.host(s), True
         yield "per_block", "columns", True
@@ -163,6 +160,9 @@ class BodyView:
             yield f"grid_{axis}", f"spread[{i}]", True
 
     # ---- the kernel's side
+
+    def integers(self) -> tuple[BodyScalar, ...]:
+        return (*self.body.scalars, *self.extents_of_descriptors())
 
     def extents_of_descriptors(self) -> Iterator[BodyScalar]:
         """Sizes and strides of tensors for which the launch makes the descriptors that the kernel takes."""
@@ -172,9 +172,9 @@ class BodyView:
                 yield from (BodyScalar(f"step{i}_of_{t.parameter}", 0, (t.parameter, i)) for i in range(len(t.dims)))
 
     @property
-    def descriptors(self) -> list[tuple[str, str]]:
-        """(name, expression) of the descriptors that the kernel takes: made once by each program of the launch, since
-        the slot of a communication buffer is known in device memory alone."""
+    def descriptors(self) -> list[tuple[str, str, str]]:
+        """(name, memory, what of it) of the descriptors that the kernel takes. Each program of the launch makes them
+        once: which slot of a communication buffer is meant is known in device memory alone."""
         texts = {s.parameter: self.scalar(s) for s in self.extents_of_descriptors()}
         found = []
         for t in self.body.tensors:
@@ -183,8 +183,8 @@ class BodyView:
                     ", ".join(texts[f"{what}{i}_of_{t.parameter}"] for i in range(len(t.dims)))
                     for what in ("size", "step")
                 )
-                made = f"{self.pointer(t)}, [{sizes}], [{steps}], {self.body.block_of(t)}"
-                found.append((f"described_{t.parameter}", f"tl.make_tensor_descriptor({made})"))
+                what = f"shape=[{sizes}],\n        strides=[{steps}],\n        block_shape={self.body.block_of(t)},"
+                found.append((f"described_{t.parameter}", self.pointer(t), what))
         return found
 
     @property

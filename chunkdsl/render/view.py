@@ -90,7 +90,7 @@ class LaunchView:
         )
         self.stagings, self.arguments = stagings(launch), tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
-        made = [name for name, _ in self.body.descriptors] if self.body else []
+        made = [name for name, *_ in self.body.descriptors] if self.body else []
         self.tile_names = ", ".join([self.names, *made])
         self.integers = ", ".join(f'"{n}"' for n in [*(a.name for a in self.arguments if a.integer), "active"])
 

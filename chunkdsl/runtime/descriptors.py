@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -11,13 +10,13 @@ def described(tensor, shape, block):
     elements there is none: zeros as large as a block stand in, of which nothing can be stored beyond its bounds."""
     if tensor.numel() == 0 or 0 in shape:
         tensor, shape = tensor.new_zeros(block), block
-    return TensorDescriptor(tensor, list(shape), list(tensor.stride()), list(block))
+    return TensorDescriptor(tensor, [*shape], [*tensor.stride()], [*block])
 
 
 def even_rows(tensor):
     """The tensor, or the same in rows of a multiple of 16 bytes that begins at one: `described` needs that."""
     columns, each = tensor.shape[-1], 16 // tensor.element_size()
-    if columns % each == 0 and tensor.data_ptr() % 16 == 0 or tensor.dim() < 2:
+    if tensor.dim() < 2 or (columns % each == 0 and tensor.data_ptr() % 16 == 0):
         return tensor
     wide = tensor.new_zeros((*tensor.shape[:-1], columns + -columns % each))
     wide[..., :columns] = tensor

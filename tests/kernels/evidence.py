@@ -1,5 +1,6 @@
 """The kernels of docs/kernels.md: each in a spec, with the structure that it has. `evidence_table.py` runs them."""
 
+from descriptor_specs import SPECS as DESCRIPTORS
 from kernel_specs import ATTENTION, COPY, HEAD, KERNELS, gathered, gemm, reduced, refused, rows
 from loop_specs import WEIGHTS, WHOLE, along_k, attention
 
@@ -99,6 +100,10 @@ FUSED = {
     "matrix product, persistent, helper": gathered("matmul_persistent"),
     "the same, its result reduced by a ring": reduced("matmul_persistent", "chunk = 24 along M, route = ring"),
     "matrix product, descriptors made in the kernel, halves": gathered("matmul_descriptor"),
+    "matrix product, descriptors made on the host": DESCRIPTORS["gathered"],
+    "the same, its result reduced, pulled": DESCRIPTORS["reduced"],
+    "the same, persistent, reduced by a ring": DESCRIPTORS["reduced by a ring"],
+    "attention, all by descriptors made on the host": DESCRIPTORS["attention"],
     "matrix product, block pointers": gathered("matmul_blocks"),
     "matrix product, right operand gathered along K": along_k(policy=BY_L, call=WEIGHTS),
     "the same, loop that carries pointers": along_k("matmul_pointers", BY_L, WEIGHTS),

@@ -93,7 +93,7 @@ def compiled(made, target: str) -> list[str]:
     from chunkdsl.aot.lints import lint
     from chunkdsl.aot.record import RecordingMachine
     from chunkdsl.aot.targets import CompileError, compile_kernel
-    from chunkdsl.verify.compile import TRACED, is_fused
+    from chunkdsl.verify.compile import is_fused, of_a_user
 
     text = render_module(made.schedule, (2,))
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def compiled(made, target: str) -> list[str]:
         untouched = {n.body.function for n in made.schedule.ops[0].launches if n.body}
         wanted += [u for u in machine.uses if u.name in untouched]
         try:
-            return [str(f) for u in wanted for f in lint(compile_kernel(u, target), target, text, TRACED)]
+            return [str(f) for u in wanted for f in lint(compile_kernel(u, target), target, text, of_a_user(u, target))]
         except CompileError as error:
             return [str(error)]
 
