@@ -9,7 +9,7 @@ from chunkdsl.kernels.loops import MANY
 from chunkdsl.kernels.rewrite import PARAMETERS
 from chunkdsl.plan.body import BodyScalar, BodyTensor
 from chunkdsl.plan.schedule import Extent, Launch
-from chunkdsl.render.units import in_elements
+from chunkdsl.render.units import in_elements, vector_of
 
 EVEN = 16  # what Triton looks for in an integer argument
 
@@ -132,7 +132,7 @@ class BodyView:
     def plain_cols(self, cols: str) -> str:
         """Columns that the fallback allocates for the result: whole multiples of 16 bytes for a descriptor."""
         result = next(t for t in self.body.tensors if t.result)
-        return f"round_up(max(1, {cols}), {VECTOR[result.dtype]})" if result.block else cols
+        return f"round_up(max(1, {cols}), {vector_of(result.dtype)})" if result.block else cols
 
     def plain(self, result: str) -> list[tuple[str, str]]:
         """The untouched kernel's arguments in the fallback: its strides are those of the tensors at hand."""
