@@ -2,7 +2,8 @@
 
     python tests/bench/model_errors.py > tests/bench/MODEL.md
 
-The rows are those of RESULTS.md, kept in recorded.json; nothing is measured here.
+The rows are those of RESULTS.md, kept in recorded.json, and runs of multi_gpu.py, kept in multi_gpu.json; nothing is
+measured here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from multi_rows import WORLDS, document, predicted
 
 from chunkdsl.cost.baseline import baseline, collective_us, library_gemm_us
 from chunkdsl.cost.constants import machine
@@ -294,5 +298,15 @@ def digits(us: float) -> str:
     return f"{us:.2f}" if us < 20 else f"{us:.0f}"
 
 
+def runs() -> dict:
+    """By number of GPUs, the JSON of tests/bench/multi_gpu.py there."""
+    return json.loads((HERE / "multi_gpu.json").read_text(encoding="utf-8"))
+
+
+def whole(found: list[Row]) -> str:
+    """The text of MODEL.md."""
+    return render(found) + "\n" + document(predicted(WORLDS), runs())
+
+
 if __name__ == "__main__":
-    sys.stdout.write(render(list(rows())))
+    sys.stdout.write(whole(list(rows())))

@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import torch
 import triton
-from local_ranks import Board, LocalMachine, refuse_multicast
+from local_ranks import Board, LocalMachine, LonePeer, refuse_multicast
 from modules import load
+from timing import capture, replay_us
 
 from chunkdsl.runtime.machine import Symmetric
 
@@ -31,12 +32,11 @@ SHAPES = [
 ]  # fmt: skip
 
 
-class HostPeer(LocalMachine):
+class HostPeer(LonePeer):
     """Rank 0 of two; rank 1 is host memory that has already staged its shard and closed every call."""
 
-    def __init__(self, sms: int) -> None:
-        super().__init__(Board(1), 0, sms)
-        self.world = 2
+    def __init__(self) -> None:
+        super().__init__(2)
         self.host: dict[str, torch.Tensor] = {}
 
     def symmetric(self, name, shape, dtype):
@@ -51,32 +51,6 @@ class HostPeer(LocalMachine):
         self._keep += [local, peer]
         addresses = (local.data_ptr(), peer.data_ptr())
         return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
-
-    def vote(self, value):
-        return [value, value]
-
-    def gather(self, tensor):
-        return torch.stack([tensor, tensor])
-
-
-def graph_of(call, times: int) -> torch.cuda.CUDAGraph:
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(times):
-            call()
-    return graph
-
-
-def replay_us(graph, times: int) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    graph.replay()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) * 1e3 / times
 
 
 def gemm_table(rounds: int) -> list[str]:
@@ -96,8 +70,8 @@ def gemm_table(rounds: int) -> list[str]:
             equal = torch.equal(mine, theirs)
             gap = ((mine.float() - theirs.float()).norm() / theirs.float().norm()).item()
             times = max(2, int(2.5e3 / (2 * M * N * K / 7e8)))
-            ours = graph_of(partial(op, a, b, out=mine), times)
-            cublas = graph_of(partial(torch.mm, a, right, out=theirs), times)
+            ours = capture(partial(op, a, b, out=mine), times)
+            cublas = capture(partial(torch.mm, a, right, out=theirs), times)
             ratios, base = [], []
             for _ in range(rounds):
                 before = replay_us(cublas, times)
@@ -114,8 +88,7 @@ def gemm_table(rounds: int) -> list[str]:
 
 
 def overlap_table(rounds: int) -> list[str]:
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    machine = HostPeer(sms)
+    machine = HostPeer()
     m = load("host_overlap")(machine=machine)
     lines = []
     for name in m.OPS:
@@ -146,7 +119,7 @@ def overlap_table(rounds: int) -> list[str]:
             product()
 
         timed = dict(comm=copy, gemm=product, seq=both, fused=partial(op, x, w, out=out, M=M))
-        graphs = {k: graph_of(f, 2) for k, f in timed.items()}
+        graphs = {k: capture(f, 2) for k, f in timed.items()}
         seen = {k: [] for k in graphs}
         for _ in range(rounds):
             for k, g in graphs.items():

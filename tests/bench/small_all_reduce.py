@@ -19,7 +19,6 @@ import threading
 import time
 import traceback
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
@@ -37,6 +36,7 @@ import triton
 import triton.language as tl
 from local_ranks import refuse_multicast, run_ranks
 from modules import load
+from timing import latency
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]  # rows of 4 KiB
 CALLS = 100
@@ -173,29 +173,6 @@ def correctness(machine, say) -> dict:
 # ---- two GPUs
 
 
-def latency(call) -> tuple[float, float]:
-    """(p50, p99) microseconds of a call in a graph of CALLS, over 200 replays, of the slower rank."""
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    dist.barrier()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS):
-            call()
-    torch.cuda.synchronize()
-    dist.barrier()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(206)]
-    for event in events:
-        graph.replay()
-        event.record()
-    torch.cuda.synchronize()
-    times = sorted(a.elapsed_time(b) * 1e3 / CALLS for a, b in pairwise(events[5:]))
-    pair = torch.tensor([times[len(times) // 2], times[int(len(times) * 0.99)]], device="cuda")
-    dist.all_reduce(pair, op=dist.ReduceOp.MAX)
-    return tuple(round(v, 2) for v in pair.tolist())
-
-
 def latencies(m, norm, rank, say) -> list[dict]:
     import torch.distributed._symmetric_memory as symm
 
@@ -203,7 +180,7 @@ def latencies(m, norm, rank, say) -> list[dict]:
     shared = symm.empty(max(SIZES) * 2048, dtype=torch.bfloat16, device="cuda")
     symm.rendezvous(shared, group)
     shared.zero_()
-    say(f"null kernel: p50 {latency(lambda: null[(8,)](shared, num_warps=4))[0]} us")
+    say(f"null kernel: p50 {latency(lambda: null[(8,)](shared, num_warps=4), CALLS)[0]} us")
     for tokens in SIZES:
         p = torch.zeros(tokens, 2048, dtype=torch.bfloat16, device="cuda")
         out, part = torch.empty_like(p), shared[: p.numel()]
@@ -221,7 +198,7 @@ def latencies(m, norm, rank, say) -> list[dict]:
         row = {"KiB": tokens * 4}
         for name, call in calls.items():
             try:
-                row[name] = latency(call)
+                row[name] = latency(call, CALLS)
             except Exception as error:  # a kind that this torch or this size does not have
                 row[name] = f"{type(error).__name__}: {str(error)[:60]}"
         m.check()

@@ -25,22 +25,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 import triton
-from local_ranks import Board, LocalMachine, refuse_multicast
+from local_ranks import LonePeer, refuse_multicast
 from modules import load
-from one_gpu import graph_of, heading, replay_us
+from one_gpu import heading
+from timing import capture, replay_us
 
 from chunkdsl.runtime.machine import Symmetric
 
 ROWS = (8192, 4096, 2048, 8192 - 40)
 
 
-class PresetPeer(LocalMachine):
+class PresetPeer(LonePeer):
     """Rank 0 of two. Every flag stands far ahead of any epoch; the peer's memory is this GPU's too. Launches of the
     main lane are kept by the kernel's name."""
 
     def __init__(self) -> None:
-        super().__init__(Board(1), 0, torch.cuda.get_device_properties(0).multi_processor_count)
-        self.world = 2
+        super().__init__(2)
         self.started: dict[str, partial] = {}
         self.held: dict[str, torch.Tensor] = {}
 
@@ -58,14 +58,7 @@ class PresetPeer(LocalMachine):
         start()
 
     def copy(self, destination, source, nbytes, lane, label=""):
-        """The peer's data is here already."""
-
-    def vote(self, value):
-        return [value, value]
-
-    def gather(self, tensor):
-        """What rank 1 holds is what `held` says: the same rows as ours."""
-        return torch.stack([tensor, tensor])
+        """The peer's data is here already; `gather` finds our own rows in its place."""
 
 
 def measure(m, machine: PresetPeer, name: str, rows: int, rounds: int) -> str:
@@ -82,7 +75,7 @@ def measure(m, machine: PresetPeer, name: str, rows: int, rounds: int) -> str:
     torch.cuda.synchronize()
     m.check()
     equal = torch.equal(fused, exact) if name == "up" else "-"
-    graphs = [graph_of(start, 4) for start in (untouched, mine)]
+    graphs = [capture(start, 4) for start in (untouched, mine)]
     ratios, base = [], []
     for _ in range(rounds):
         before, ours, after = (replay_us(graphs[i], 4) for i in (0, 1, 0))

@@ -44,7 +44,7 @@ class Rank:
 
     def call(self, m, rows=ROWS, **changes):
         op = getattr(m, OP)
-        x = inputs(op, {"M": rows}, self.rank, self.world, 3)
+        x = inputs(op, {"M": rows}, self.rank, 3)
         return op(*changes.get("x", x), M=rows)
 
     def told(self, call, wanted: str, bound: float = TIMEOUT + 10) -> None:
@@ -126,7 +126,7 @@ def sizes(r: Rank) -> None:
     """Other sizes, with check_calls: refused everywhere, nothing is dead."""
     m = r.instance(check_calls=True)
     r.told(lambda: r.call(m, 512 + 256 * (r.rank == 1)), "ranks [1] call with other sizes than rank 0")
-    x = inputs(getattr(m, OP), {"M": ROWS}, r.rank, r.world, 3)
+    x = inputs(getattr(m, OP), {"M": ROWS}, r.rank, 3)
     r.told(lambda: r.call(m, x=[t.float() for t in x] if r.rank == 1 else x), "is torch.float32, declared as")
     y = r.call(m)
     m.check()
@@ -175,7 +175,7 @@ def overlap(r: Rank) -> None:
     mine = [r.instance()] + [r.instance(g) for g, p in zip(groups, pairs, strict=True) if r.rank in p]
     for _ in range(5):
         for m in mine:
-            x = inputs(getattr(m, OP), {"M": ROWS}, m.machine.rank, m.machine.world, 3)
+            x = inputs(getattr(m, OP), {"M": ROWS}, m.machine.rank, 3)
             y = getattr(m, OP)(*x, M=ROWS)
             assert same(y, getattr(m, OP).exact(*x, M=ROWS))
     for m in mine:

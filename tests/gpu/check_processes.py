@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import traceback
 from pathlib import Path
@@ -19,8 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from checks import REPLAYS, wrong_calls, wrong_replays
 from local_ranks import refuse_multicast
-from modules import fused_size, inputs, load, same
+from modules import fused_call, inputs, load, sizes_within
+from timing import capture, interleaved
 
 from chunkdsl.runtime.machine import Machine
 
@@ -42,76 +43,15 @@ def start(rank: int, world: int, port: int) -> Machine:
     return machine
 
 
-def check(op, sizes: list[int], rank: int, world: int) -> list:
-    bad = []
-    for rep in range(2):
-        for size in sizes:
-            dims = {k: size for k in op.RANGES}
-            x = inputs(op, dims, rank, world, 100 * rep + size)
-            fused = op(*x, **dims)
-            torch.cuda.synchronize()
-            op.module.check()
-            # Below the gate the library runs, whose bits are its own.
-            if op.unfused(dims) is None and not same(fused, op.exact(*x, **dims)):
-                bad.append(size)
-    return bad
-
-
-def capture(call, times: int) -> torch.cuda.CUDAGraph:
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    dist.barrier()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(times):
-            call()
-    return graph
-
-
-def replays(op, size: int, rank: int, world: int) -> int:
-    """Wrong results of five replays of a graph of two calls, with changing data."""
-    dims = {k: size for k in op.RANGES}
-    x = inputs(op, dims, rank, world, 7)
-    held = []
-
-    def call():
-        held[:] = [op(*x, **dims)]
-
-    graph = capture(call, 2)
-    wrong = 0
-    for i in range(5):
-        for t, fresh in zip(x, inputs(op, dims, rank, world, 50 + i), strict=True):
-            t.copy_(fresh)
-        dist.barrier()
-        graph.replay()
-        torch.cuda.synchronize()
-        wrong += not same(held[0], op.exact(*x, **dims))
-    op.module.check()
-    return wrong
-
-
-def bench(op, size: int, rank: int, world: int, rounds: int) -> str:
+def bench(op, size: int, rank: int, rounds: int) -> str:
     """Medians in microseconds inside CUDA graphs, interleaved; the slower rank counts."""
     dims = {k: size for k in op.RANGES}
-    x = inputs(op, dims, rank, world, 7)
+    x = inputs(op, dims, rank, 7)
     times = 4
     calls = {"ours": lambda: op(*x, **dims), "library": lambda: op.fallback(*x, **dims)}
-    graphs = {k: capture(f, times) for k, f in calls.items()}
-    seen = {k: [] for k in graphs}
-    for _ in range(rounds):
-        for k, g in graphs.items():
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            dist.barrier()
-            torch.cuda.synchronize()
-            begin.record()
-            g.replay()
-            end.record()
-            end.synchronize()
-            seen[k].append(begin.elapsed_time(end) * 1e3 / times)
-    medians = torch.tensor([statistics.median(v) for v in seen.values()], device="cuda")
-    dist.all_reduce(medians, op=dist.ReduceOp.MAX)
-    ours, library = medians.tolist()
+    graphs = {k: capture(f, times, dist.barrier) for k, f in calls.items()}
+    found = interleaved({k: g.replay for k, g in graphs.items()}, times, rounds)
+    ours, library = found["ours"], found["library"]
     op.module.check()
     return f"| {op.module.NAME}.{op.NAME} | {size} | {library:.0f} | {ours:.0f} | {library / ours:.2f} |"
 
@@ -129,14 +69,15 @@ def main_rank(rank: int, world: int, args) -> None:
                 if op.why_not:
                     line = f"{stem}.{name} world {world}: {op.why_not}"
                 else:
-                    bad, size = check(op, sizes, rank, world), fused_size(op, sizes)
-                    graph = f"{replays(op, size, rank, world)} of 5" if size else "none: below its gate"
-                    line = f"{stem}.{name} world {world}: wrong {bad} of sizes {sizes} twice; "
+                    calls = sizes_within(op, sizes)
+                    bad, dims = wrong_calls(op, calls, machine), fused_call(op, calls)
+                    graph = f"{wrong_replays(op, dims, machine)} of {REPLAYS}" if dims else "none: below its gate"
+                    line = f"{stem}.{name} world {world}: wrong {bad} of {len(calls)} sizes twice; "
                     line += f"graph replays wrong {graph}"
                 if rank == 0:
                     print(line, flush=True)
                 for size in args.bench:
-                    row = bench(op, size, rank, world, args.rounds)
+                    row = bench(op, size, rank, args.rounds)
                     if rank == 0:
                         print(row, flush=True)
             machine.barrier()

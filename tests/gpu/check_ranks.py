@@ -19,7 +19,7 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 import torch
 from local_ranks import refuse_multicast, run_ranks
-from modules import fused_size, inputs, load, results, same
+from modules import fused_call, inputs, load, results, same
 
 
 def check(stem: str, world: int, sizes: list[int], reps: int) -> str:
@@ -38,7 +38,7 @@ def check(stem: str, world: int, sizes: list[int], reps: int) -> str:
             for rep in range(reps):
                 for size in sizes:
                     dims = {k: size for k in op.RANGES}
-                    x = inputs(op, dims, machine.rank, world, 100 * rep + size)
+                    x = inputs(op, dims, machine.rank, 100 * rep + size)
                     fused = op(*x, **dims)
                     machine.synchronize()
                     m.check()
@@ -53,8 +53,8 @@ def check(stem: str, world: int, sizes: list[int], reps: int) -> str:
                         if f.numel() and not gap < 2e-2:
                             bad.append((size, "fallback", gap))
             report.append(f"{name}: {calls} calls, wrong {bad[:4]}")
-            size = fused_size(op, sizes)
-            report.append(f"{name}: graph {replay(machine, op, size, world) if size else 'below its gate'}")
+            fused = fused_call(op, [{k: n for k in op.RANGES} for n in sizes])
+            report.append(f"{name}: graph {replay(machine, op, fused, world) if fused else 'below its gate'}")
         m.check()
         return report
 
@@ -64,10 +64,9 @@ def check(stem: str, world: int, sizes: list[int], reps: int) -> str:
     return f"{stem} world {world}: {found[0]} ranks agree {agree} {time.time() - started:.1f} s"
 
 
-def replay(machine, op, size: int, world: int) -> str:
+def replay(machine, op, dims: dict[str, int], world: int) -> str:
     """Two calls in a graph, replayed an odd number of times with changing data; against `exact`."""
-    dims = {k: size for k in op.RANGES}
-    x = inputs(op, dims, machine.rank, world, 7)
+    x = inputs(op, dims, machine.rank, 7)
     op(*x, **dims)
     machine.synchronize()
     machine.vote("before capture")
@@ -80,7 +79,7 @@ def replay(machine, op, size: int, world: int) -> str:
         machine.vote(f"captured by {turn}")
     wrong = 0
     for i in range(5):
-        for t, fresh in zip(x, inputs(op, dims, machine.rank, world, 50 + i), strict=True):
+        for t, fresh in zip(x, inputs(op, dims, machine.rank, 50 + i), strict=True):
             t.copy_(fresh)
         graph.replay()
         machine.synchronize()

@@ -66,6 +66,12 @@ class LocalMachine(Machine):
         """Nobody is named: the ranks are threads of one process."""
         return []
 
+    def among(self, ranks, group):
+        """All ranks, or the only one. Subgroups of a mesh of two axes are not made here."""
+        if len(ranks) != self.world:
+            raise ValueError("ranks of one process have no subgroups: use check_processes.py")
+        return self
+
     def multicast(self, memory):
         """Ranks of one GPU have none."""
         return 0
@@ -99,6 +105,31 @@ class LocalMachine(Machine):
 
     def synchronize(self):
         torch.cuda.current_stream().synchronize()
+
+
+class LonePeer(LocalMachine):
+    """Rank 0 of `world` whose peers are not there: every rank's memory is its own. A module is made on it, so that its
+    kernels get compiled for that world size; calls would wait for ever."""
+
+    def __init__(self, world: int) -> None:
+        device = torch.device("cuda", torch.cuda.current_device())
+        super().__init__(Board(1), 0, torch.cuda.get_device_properties(device).multi_processor_count)
+        self.world, self.device = world, device
+
+    def symmetric(self, name, shape, dtype):
+        local = torch.zeros(shape, dtype=dtype, device=self.device)
+        self._keep.append(local)
+        addresses = (local.data_ptr(),) * self.world
+        return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
+
+    def among(self, ranks, group):
+        return LonePeer(len(ranks))
+
+    def vote(self, value):
+        return [value] * self.world
+
+    def gather(self, tensor):
+        return torch.stack([tensor] * self.world)
 
 
 def run_ranks(world: int, sms: int, body) -> list:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 from pathlib import Path
 
@@ -21,16 +22,27 @@ def load(stem: str):
     return next(v for v in own if getattr(v, "OPS", None))
 
 
-def inputs(operation, dims: dict[str, int], rank: int, world: int, seed: int) -> list[torch.Tensor]:
-    """Random local shards of one rank: normal numbers, different on each rank where the tensor is sharded."""
-    made = []
-    for i, (dtype, shape) in enumerate(operation.PARAMETERS.values()):
-        sharded = any(s for _, s in shape)
-        generator = torch.Generator(device="cuda").manual_seed(1000 * seed + 10 * i + (rank + 1 if sharded else 0))
+def inputs(operation, dims: dict[str, int], rank: int, seed: int) -> list[torch.Tensor]:
+    """Random local shards of one rank of the whole mesh, on its device: normal numbers, equal on ranks that shall hold
+    the same."""
+    made, device = [], operation.machine.device
+    for i, (name, (dtype, shape)) in enumerate(operation.PARAMETERS.items()):
+        generator = torch.Generator(device=device).manual_seed(1000 * seed + 40 * i + part_of(operation, name, rank))
         local = operation.local_shape(shape, dims)
         scale = 1.0 if len(shape) == 1 else shape_scale(local)
-        made.append((torch.randn(local, generator=generator, device="cuda") * scale).to(dtype))
+        made.append((torch.randn(local, generator=generator, device=device) * scale).to(dtype))
     return made
+
+
+def part_of(operation, name: str, rank: int) -> int:
+    """Which of the unlike parts of a tensor (shards, addends) a rank holds, from 1; 0 of one that all ranks share."""
+    shape = operation.module.ranks.shape
+    sizes, at = (shape, divmod(rank, shape[1])) if isinstance(shape, tuple) else ((shape,), (rank,))
+    apart = [(n, i) for p, n, i in zip(operation.placements.said[name], sizes, at, strict=True) if p != "Replicate"]
+    part = 0
+    for n, i in apart:
+        part = part * n + i
+    return part + 1 if apart else 0
 
 
 def shape_scale(shape) -> float:
@@ -47,6 +59,39 @@ def same(a, b) -> bool:
     return all(torch.equal(x, y) for x, y in zip(results(a), results(b), strict=True))
 
 
-def fused_size(op, sizes: list[int]) -> int | None:
-    """The first of some sizes at which a call runs fused: below the gate there is nothing of ours to replay."""
-    return next((n for n in sizes if op.unfused({k: n for k in op.RANGES}) is None), None)
+def sizes_within(op, wanted) -> list[dict[str, int]]:
+    """Calls whose run-time dims are all near a wanted size, within their ranges, steps and bounds; each once."""
+    calls = []
+    for size in wanted:
+        dims = {}
+        for name, (low, high, step) in op.RANGES.items():
+            least = -(-low // step) * step
+            dims[name] = max(least, min(size, high, op.module.bounds[name]) // step * step)
+        if dims not in calls:
+            calls.append(dims)
+    return calls
+
+
+def fused_call(op, calls: list[dict[str, int]]) -> dict[str, int] | None:
+    """The first of some calls that runs fused: below the gate there is nothing of ours to replay."""
+    return next((dims for dims in calls if op.unfused(dims) is None), None)
+
+
+def relative_error(a, b) -> float:
+    """Of all results together, in norm."""
+    gaps = [((x.float() - y.float()).norm(), y.float().norm()) for x, y in zip(results(a), results(b), strict=True)]
+    return (sum(g**2 for g, _ in gaps) ** 0.5 / max(1e-30, sum(n**2 for _, n in gaps) ** 0.5)).item()
+
+
+def needed_bytes(cls, bounds: dict[str, int], world) -> int:
+    """About what an instance and the calls of its largest op need on each rank: symmetric memory twice, as `exact` has
+    whole buffers of its own, and arguments and results four times."""
+    ranks = world if isinstance(world, int) else math.prod(world)
+    dims, largest = bounds | cls.RANKS.bound(cls.AXES, world), 0
+    for op in cls.OPS.values():
+        tensors = 0
+        for dtype, shape in (*op.PARAMETERS.values(), *op.RESULTS.values()):
+            whole = math.prod(dims[n] if isinstance(n, str) else n(dims) if callable(n) else n for n, *_ in shape)
+            tensors += whole * dtype.itemsize // (ranks if any(sharded for _, sharded, *_ in shape) else 1)
+        largest = max(largest, tensors)
+    return 2 * cls.symmetric_bytes(bounds, world) + 4 * largest

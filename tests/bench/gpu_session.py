@@ -1,0 +1,185 @@
+"""Cases of tests/bench/multi_gpu.py on GPUs: one rank, which keeps one instance at a time. See rank_session.py."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import triton
+from check_processes import start
+from checks import wrong_calls, wrong_replays
+from local_ranks import Board, LocalMachine, LonePeer
+from modules import fused_call, inputs, load, needed_bytes, relative_error, sizes_within
+from peers import peers_of
+from timing import capture, interleaved
+
+SHARE = 0.6  # of the free memory, for one module and its tensors
+ROUNDS, GEMM_CALLS, SMALL_CALLS = 9, 4, 100  # rounds of measuring; calls in a graph
+CHECKED = (1000, 1, 3, 2048)
+TIMEOUT = 20.0  # seconds of a wait inside a kernel
+
+
+class GpuSession:
+    """`task`: device, world, rows of the largest call by spec."""
+
+    def __init__(self, task: dict, rank: int) -> None:
+        self.task, self.rank, self.world = task, rank, task["world"]
+        self.key, self.module, self.mesh = None, None, {}
+        self.compiles = all(c["kind"] == "compile" for c in task["cases"])
+        if self.compiles:
+            torch.cuda.set_device(task["gpu"])
+        elif self.world == 1:
+            torch.cuda.set_device(0)
+        else:
+            start(rank, self.world, int(os.environ["MASTER_PORT"]))
+        self.shared = torch.cuda.device_count() < self.world
+
+    def do(self, case: dict) -> dict:
+        return getattr(self, case["kind"])(**case["about"])
+
+    # ---- instances
+
+    def machine(self):
+        if self.compiles:
+            return LonePeer(self.world)
+        if self.world == 1:
+            return LocalMachine(Board(1), 0, torch.cuda.get_device_properties(0).multi_processor_count)
+        from chunkdsl.runtime.machine import Machine
+
+        machine = Machine(dist.group.WORLD, torch.device("cuda", torch.cuda.current_device()))
+        if self.shared:
+            machine.sms = machine.sms // self.world - 8
+        return machine
+
+    def mesh_of(self, cls, shape):
+        """What a module of two axes takes beside its machine."""
+        if isinstance(shape, int):
+            return None
+        if self.compiles or self.world == 1:
+            return tuple(shape)
+        from torch.distributed.device_mesh import init_device_mesh
+
+        key = tuple(shape)
+        if key not in self.mesh:
+            self.mesh[key] = init_device_mesh("cuda", key, mesh_dim_names=cls.AXES)
+        return self.mesh[key]
+
+    def instance(self, stem: str, shape):
+        """The module of a spec, made for the largest sizes that fit into memory; the one before it is closed."""
+        shape = shape if isinstance(shape, int) else tuple(shape)
+        if self.key == (stem, shape):
+            return self.module
+        self.leave()
+        cls, machine = load(stem), self.machine()
+        free = min(machine.vote(torch.cuda.mem_get_info()[0])) * SHARE / (self.world if self.shared else 1)
+        bound = min(CHECKED) if self.compiles else self.task["rows"].get(stem, max(CHECKED))
+        bounds = {k: max(low, min(high, bound)) for k, (low, high, _) in cls.RANGES.items()}
+        while needed_bytes(cls, bounds, shape) > free:
+            smaller = {k: max(low, bounds[k] // 2) for k, (low, _, _) in cls.RANGES.items()}
+            if smaller == bounds:
+                raise RuntimeError(f"{stem} does not fit into {free / 1e9:.1f} GB")
+            bounds = smaller
+        self.module = cls(machine=machine, mesh=self.mesh_of(cls, shape), timeout=TIMEOUT, **bounds)
+        self.key = stem, shape
+        return self.module
+
+    def leave(self) -> None:
+        if self.module is not None:
+            self.module.close()
+        self.key = self.module = None
+        gc.collect()
+
+    def close(self) -> None:
+        self.leave()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    # ---- cases
+
+    def compile(self, stem: str, shape) -> dict:
+        """Every kernel of a module into Triton's cache, by one process for all ranks."""
+        self.instance(stem, shape)
+        torch.cuda.synchronize()
+        return {}
+
+    def check(self, stem: str, op: str, shape) -> dict:
+        """Bits, eagerly and in graph replays."""
+        m = self.instance(stem, shape)
+        run = getattr(m, op)
+        if run.why_not:
+            return {"wrong": f"does not run fused: {run.why_not}"}
+        calls = sizes_within(run, CHECKED)
+        wrong = wrong_calls(run, calls, m.machine)
+        dims = fused_call(run, calls)
+        replays = wrong_replays(run, dims, m.machine) if dims else None
+        every = m.machine.vote((wrong, replays))
+        bad = [f"rank {rank}: sizes {w}, replays {r}" for rank, (w, r) in enumerate(every) if w or r]
+        graph = "replayed" if replays is not None else "not replayed"
+        return {"wrong": "; ".join(bad)[:600], "calls": 2 * len(calls), "graph": graph}
+
+    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool) -> dict:
+        """Times in graphs and eagerly, of the slowest rank, and how far results are apart."""
+        if self.world == 1 or self.shared:
+            return {"untimed": "it takes two ranks or more, with a GPU each"}
+        m = self.instance(stem, shape)
+        if m.bounds[dim] < size:
+            return {"untimed": f"{dim} = {size} does not fit into {SHARE:.0%} of the free memory"}
+        run, dims = getattr(m, op), {dim: size}
+        x = inputs(run, dims, self.rank, 7)
+        torchs = torchs and size % self.world == 0  # torch wants equal shards
+        calls = {"ours": lambda: run(*x, **dims)} | peers_of(stem, run, x, dims, torchs)
+        times = SMALL_CALLS if stem == "small_ar" else GEMM_CALLS
+        found = timed(calls, times)
+        if stem != "small_ar":  # whose peers add up in place, time after time
+            results = {name: calls[name]() for name in found["graph"]}
+            m.machine.synchronize()
+            found["apart"] = {name: relative_error(result, results["ours"]) for name, result in results.items()}
+        m.check()
+        return found
+
+
+def timed(calls: dict[str, Callable], times: int) -> dict:
+    """Medians by name, and why what could not be captured was not; then it is timed eagerly alone."""
+    graphs, refused = {}, {}
+    for name, call in calls.items():
+        try:
+            graphs[name] = capture(call, times, dist.barrier)
+        except RuntimeError as error:
+            if name == "ours":
+                raise
+            refused[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            torch.cuda.synchronize()
+    loops = {name: repeated(call, times) for name, call in calls.items() if name not in refused}
+    graph = interleaved({name: g.replay for name, g in graphs.items()}, times, ROUNDS)
+    eager = interleaved(loops, times, ROUNDS)
+    return {"graph": rounded(graph), "eager": rounded(eager), "refused": refused}
+
+
+def repeated(call: Callable, times: int) -> Callable:
+    def loop():
+        for _ in range(times):
+            call()
+
+    return loop
+
+
+def rounded(times: dict[str, float]) -> dict[str, float]:
+    return {name: round(us, 2) for name, us in times.items() if math.isfinite(us)}
+
+
+def probe() -> dict:
+    """What the machine is."""
+    count = torch.cuda.device_count()
+    if not count:
+        raise SystemExit("there is no GPU: use --device cpu")
+    names = {torch.cuda.get_device_name(i) for i in range(count)}
+    return {
+        "name": " and ".join(sorted(names)), "gpus": count, "torch": torch.__version__, "triton": triton.__version__,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "memory": torch.cuda.get_device_properties(0).total_memory,
+    }  # fmt: skip
+

@@ -1,0 +1,143 @@
+"""What a rank does on a GPU, on simulated ranks: graphs and times are played by stand-ins, calls and bits are real."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "gpu"))
+import checks
+import gpu_session
+import modules
+import torch
+from simulated_session import SimulatedSession
+
+
+class Played:
+    """In place of a CUDA graph: does the calls again, or fewer than were captured."""
+
+    lost = 0
+
+    def __init__(self, call, times, meet=lambda: None):
+        self.call, self.times = call, times
+        call()  # what cannot be captured says so now
+        meet()
+
+    def replay(self):
+        for _ in range(self.times - self.lost):
+            self.call()
+
+
+@pytest.fixture
+def on_ranks(monkeypatch):
+    """`body(session)` of two ranks of a spec's twin."""
+    monkeypatch.setattr(checks, "capture", Played)
+    monkeypatch.setattr(gpu_session, "capture", Played)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(gpu_session.dist, "barrier", lambda: None)
+
+    def run(stem, op, body):
+        def host(run, machine):
+            session = gpu_session.GpuSession.__new__(gpu_session.GpuSession)
+            session.world, session.rank, session.shared, session.compiles = 2, machine.rank, False, False
+            session.instance = lambda *_: run.module
+            return body(session)
+
+        return SimulatedSession({}, 0).ranks(stem, op, 2, host)
+
+    return run
+
+
+def test_replays_of_an_op_that_updates_in_place_are_right_and_a_lost_call_is_not(on_ranks, monkeypatch):
+    def replay(session):
+        m = session.instance()
+        found = []
+        for Played.lost in (0, 1):
+            found.append(checks.wrong_replays(m.ar_norm, {"T": 1}, m.machine))
+        return found
+
+    monkeypatch.setattr(checks, "REPLAYS", 1)
+    monkeypatch.setattr(Played, "lost", 0)
+    assert on_ranks("decode_all_reduce", "ar_norm", replay) == [[0, 1]] * 2
+
+
+def test_calls_that_differ_from_exact_are_named_with_their_ranks(on_ranks, monkeypatch):
+    """Rank 1's results of more than one row are taken for another's."""
+    monkeypatch.setattr(checks, "wrong_replays", lambda *_: 0)
+    monkeypatch.setattr(gpu_session, "wrong_replays", lambda *_: 0)
+    monkeypatch.setattr(checks, "same", lambda a, b: a[0].shape[0] == 1)
+    (found, _) = on_ranks("decode_all_reduce", "ar", lambda s: s.check("decode_all_reduce", "ar", 2))
+    assert found["wrong"].startswith("rank 0: sizes [{'T': 9}") and "rank 1" in found["wrong"]
+
+
+def test_measuring_times_all_that_can_be_captured_and_compares_results(on_ranks, monkeypatch):
+    def peers(stem, op, x, dims, torchs):
+        def refused():
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+        return {"library": lambda: op.fallback(*x, **dims), "torch fused": refused}
+
+    monkeypatch.setattr(gpu_session, "peers_of", peers)
+    monkeypatch.setattr(gpu_session, "interleaved", lambda works, times, rounds: dict.fromkeys(works, 12.345))
+    (found, _) = on_ranks("gemm_rs", "out_proj", lambda s: s.measure("gemm_rs", "out_proj", 2, "M", 64, True))
+    assert found["graph"] == found["eager"] == {"ours": 12.35, "library": 12.35}
+    assert found["refused"] == {"torch fused": "RuntimeError: operation not permitted when stream is capturing"}
+    assert found["apart"]["ours"] == 0.0 and 0 < found["apart"]["library"] < 0.02
+
+
+def test_ours_must_be_captured(on_ranks):
+    def broken():
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        gpu_session.timed({"ours": broken}, 1)
+
+
+def test_a_world_of_shared_gpus_is_not_timed(on_ranks):
+    def measure(session):
+        session.shared = True
+        return session.measure("gemm_rs", "out_proj", 2, "M", 64, True)
+
+    assert "a GPU each" in on_ranks("gemm_rs", "out_proj", measure)[0]["untimed"]
+
+
+class Sized:
+    """A module of one op [M, 1000] bf16 sharded by rows, with as much symmetric memory."""
+
+    RANGES, AXES, OPS = {"M": (1, 4096, 1)}, (), {}
+    RANKS = SimpleNamespace(bound=lambda axes, world: {})
+
+    def __init__(self, machine, mesh, timeout, **bounds):
+        self.machine, self.bounds = machine, bounds
+
+    @classmethod
+    def symmetric_bytes(cls, bounds, world):
+        return 2000 * bounds["M"]
+
+
+Sized.OPS["f"] = SimpleNamespace(PARAMETERS={"x": (torch.bfloat16, (("M", True), (1000, False)))}, RESULTS={})
+
+
+@pytest.mark.parametrize(("free", "rows"), [(1e9, 4096), (30e6, 2048), (8100 / 0.6, 1)])
+def test_an_instance_is_made_as_large_as_the_memory_allows(monkeypatch, free, rows):
+    session = sized(monkeypatch, free)
+    assert session.instance("any", 2).bounds == {"M": rows}
+    assert session.instance("any", 2) is session.module
+    assert modules.needed_bytes(Sized, {"M": rows}, 2) <= 0.6 * free
+
+
+def test_a_module_that_cannot_fit_says_so(monkeypatch):
+    with pytest.raises(RuntimeError, match="does not fit"):
+        sized(monkeypatch, 100.0).instance("any", 2)
+
+
+def sized(monkeypatch, free):
+    session = gpu_session.GpuSession.__new__(gpu_session.GpuSession)
+    session.task, session.key, session.module, session.mesh = {"rows": {"any": 16384}}, None, None, {}
+    session.world, session.shared, session.compiles = 2, False, False
+    session.machine = lambda: SimpleNamespace(vote=lambda value: [value, value])
+    monkeypatch.setattr(gpu_session, "load", lambda stem: Sized)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
+    return session

@@ -1,0 +1,59 @@
+"""Bits of an op of a built module against its own `exact`: eagerly, and in replays of a graph. The same on GPUs and on
+simulated ranks, but for graphs, which need a GPU.
+"""
+
+from __future__ import annotations
+
+import torch
+from modules import inputs, results, same
+from timing import capture
+
+CALLS, REPLAYS = 2, 5  # calls in a graph; replays of it, each with new data
+
+
+def updated(op, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Of an op's arguments those that it updates in place."""
+    return tuple(t for name, t in zip(op.PARAMETERS, tensors, strict=True) if name in op.INOUT)
+
+
+def wrong_calls(op, calls: list[dict[str, int]], machine, times: int = 2) -> list[dict[str, int]]:
+    """Sizes at which a call did not give the bits of `exact`, results and what is updated in place; every size `times`
+    times. Below the gate the library runs, whose bits are its own. Collective."""
+    bad = []
+    for rep in range(times):
+        for i, dims in enumerate(calls):
+            x = inputs(op, dims, machine.rank, 100 * rep + i)
+            again = [t.clone() for t in x]
+            fused = op(*x, **dims)
+            machine.synchronize()
+            op.module.check()
+            if op.unfused(dims) is None:
+                exact = op.exact(*again, **dims)
+                machine.synchronize()
+                if not same((*results(fused), *updated(op, x)), (*results(exact), *updated(op, again))):
+                    bad.append(dims)
+    return bad
+
+
+def wrong_replays(op, dims: dict[str, int], machine) -> int:
+    """How many replays of a graph of two calls, with changing data, did not give the bits of `exact`. Collective."""
+    x, held = inputs(op, dims, machine.rank, 7), []
+
+    def call():
+        held[:] = results(op(*x, **dims))
+
+    graph = capture(call, CALLS, machine.barrier)
+    wrong = 0
+    for i in range(REPLAYS):
+        for t, fresh in zip(x, inputs(op, dims, machine.rank, 50 + i), strict=True):
+            t.copy_(fresh)
+        again = [t.clone() for t in x]
+        machine.barrier()
+        graph.replay()
+        machine.synchronize()
+        for _ in range(CALLS if op.INOUT else 1):  # what is updated in place goes from call to call
+            exact = op.exact(*again, **dims)
+        machine.synchronize()
+        wrong += not same((*held, *updated(op, x)), (*results(exact), *updated(op, again)))
+    op.module.check()
+    return wrong
