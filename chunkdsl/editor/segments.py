@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
 from chunkdsl.check.syntax import ITEMS
 from chunkdsl.editor.memory import remember
@@ -74,26 +76,51 @@ def solid(text: str) -> str:
 
 
 class Relations:
-    """Who declares and who mentions which name, among the segments of one text."""
+    """Who declares and who mentions which name, among the segments of one text. `gives`: the names that a segment
+    declares, as its uses see it; `always`: whether all others build on it, beside version and mesh."""
 
-    def __init__(self, found: Sequence[Segment]) -> None:
-        self._segments = found
-        self._declaring: dict[str, list[int]] = {}
-        self._mentioning: dict[str, list[int]] = {}
+    def __init__(
+        self, found: Sequence[Segment], gives: Callable[[str], Iterable[str]] = declares,
+        always: Callable[[str], bool] = lambda text: False,
+    ) -> None:  # fmt: skip
+        self._segments, self._gives = found, gives
+        self.declaring: dict[str, list[int]] = {}
         for i, segment in enumerate(found):
-            for name in declares(segment.text):
-                self._declaring.setdefault(name, []).append(i)
+            for name in gives(segment.text):
+                self.declaring.setdefault(name, []).append(i)
+        version_or_mesh = ("chunk", "mesh")
+        self.always = frozenset(
+            i for i, s in enumerate(found) if s.text.startswith(version_or_mesh) or always(s.text)
+        )
+
+    @cached_property
+    def _mentioning(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i, segment in enumerate(self._segments):
             for word in words(segment.text):
-                self._mentioning.setdefault(word, []).append(i)
+                found.setdefault(word, []).append(i)
+        return found
+
+    @cached_property
+    def _built_on(self) -> list[set[int]]:
+        """For each segment those that declare a name which it mentions. What `use` reads may name any dim."""
+        declaring, found = self.declaring, []
+        dims = {i for i, s in enumerate(self._segments) if s.text.startswith("dim")}
+        for i, segment in enumerate(self._segments):
+            known = words(segment.text) & declaring.keys()
+            found.append(set().union(*(declaring[w] for w in known)) - {i})
+            if segment.text.startswith("use"):
+                found[i] |= dims
+        return found
 
     def needed(self, wanted: Iterable[int]) -> set[int]:
         """These segments and all that they build on; version and mesh are always among them."""
-        return self._needed([*wanted, *self._always()], set())
+        return self._needed([*wanted, *self.always], set())
 
-    def needed_up_to(self, wanted: Sequence[int], most: int) -> tuple[set[int], set[int]]:
+    def needed_up_to(self, wanted: Sequence[int], most: float) -> tuple[set[int], set[int]]:
         """The first of some segments, as many as make about `most` with all that they build on; and these together."""
         taken: set[int] = set()
-        found = self._needed(self._always(), set())
+        found = self.needed(())
         for i in wanted:
             if len(found) >= most:
                 break
@@ -101,24 +128,34 @@ class Relations:
             found = self._needed([i], found)
         return taken, found
 
-    def _always(self) -> list[int]:
-        return [i for i, s in enumerate(self._segments) if s.text.startswith(("chunk", "mesh"))]
+    def roots(self) -> list[int]:
+        """Segments which, with all that they build on, are all segments. Most are built on by no other."""
+        used = set(self.always).union(*(on for on in self._built_on))
+        found = [i for i in range(len(self._segments)) if i not in used]
+        reached = self.needed(found)
+        for i in range(len(self._segments)):  # those that build on each other, in a circle
+            if i not in reached:
+                found.append(i)
+                reached = self._needed([i], reached)
+        return sorted(found)
 
     def _needed(self, start: Sequence[int], found: set[int]) -> set[int]:
-        return self._closure(start, lambda s: words(s.text), self._declaring, found)
+        """`found` and, added to it, `start` and all that they build on."""
+        waiting = [i for i in start if i not in found]
+        found.update(waiting)
+        while waiting:
+            more = self._built_on[waiting.pop()] - found
+            found |= more
+            waiting += more
+        return found
 
     def affected(self, changed: Iterable[int], names: Iterable[str]) -> set[int]:
         """These segments and all that build on them or on one of the names."""
-        start = [*changed, *(i for name in names for i in self._mentioning.get(name, ()))]
-        return self._closure(start, lambda s: declares(s.text), self._mentioning, set())
-
-    def _closure(self, start, names_of, index, found: set[int]) -> set[int]:
-        """`found` and, added to it, `start` and what follows from them."""
-        waiting = [i for i in dict.fromkeys(start) if i not in found]
-        found.update(waiting)
+        found = {*changed, *(i for name in names for i in self._mentioning.get(name, ()))}
+        waiting = list(found)
         while waiting:
-            for name in names_of(self._segments[waiting.pop()]):
-                for i in index.get(name, ()):
+            for name in self._gives(self._segments[waiting.pop()].text):
+                for i in self._mentioning.get(name, ()):
                     if i not in found:
                         found.add(i)
                         waiting.append(i)
@@ -134,10 +171,11 @@ class Excerpt:
 
     def outward(self, offset: int) -> int:
         """The offset in the text for one in the excerpt."""
-        for inner, outer, length in reversed(self.places):
-            if offset >= inner:
-                return outer + min(offset - inner, length)
-        return offset
+        at = bisect_right(self.places, offset, key=lambda place: place[0])
+        if not at:
+            return offset
+        inner, outer, length = self.places[at - 1]
+        return outer + min(offset - inner, length)
 
     def inward(self, offset: int) -> int | None:
         """The offset in the excerpt, None if it is not part of it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -23,17 +24,28 @@ OP_NAMES_TAKEN = (
     "bounds", "why_not", "tma", "AXES", "RANKS", "NAME", "OPS", "RANGES", "PROVEN", "DIGEST", "COMMAND", "GENERATOR",
 )  # fmt: skip
 ARGUMENTS_TAKEN = ("self", "out")
+KINDS = ("axis", "dim", "tensor", "op", "kernel", "plan")  # of names that may not be declared twice
+Elsewhere = Callable[[str], Iterable[str]]  # the names of a kind
 _ITEM_START = re.compile(r"^[A-Za-z]", re.MULTILINE)
-_LOST = re.compile(r"^\w+[^\S\n]+(\w+)|\b(?:dim|tensor|policy|op|plan|kernel|as)\s+(\w+)")
-_LOST_MESH = re.compile(r"^\s*mesh\b|^\w+\s+\w+\s*\[\s*\d")  # by its keyword, or a misspelt one by its looks
+# Names whose declaration did not parse, and a mesh that did not, by their looks in the text of an item.
+LOST = re.compile(r"^\w+[^\S\n]+(\w+)|\b(?:dim|tensor|policy|op|plan|kernel|as)\s+(\w+)")
+LOST_MESH = re.compile(r"^\s*mesh\b|^\w+\s+\w+\s*\[\s*\d")  # by its keyword, or a misspelt one by its looks
 _LOST_AXIS = re.compile(r"(\w+)\s*\[")
+
+
+def nowhere(kind: str) -> Iterable[str]:
+    """No names: a text by itself."""
+    return ()
 
 
 @dataclass
 class Names:
-    """Declared names. `kinds` maps a name to what it is (axis, dim, tensor, op, kernel, plan) and where it stands."""
+    """Declared names. `kinds` maps a name to what it is (axis, dim, tensor, op, kernel, plan) and where it stands.
+    `elsewhere`: the names of a kind, also of policies, that a larger text declares of which this is a part; no use
+    here means one of them, they are only near to one that nobody declares."""
 
     kinds: dict[str, tuple[str, Span]] = field(default_factory=dict)
+    elsewhere: Elsewhere = nowhere
     policies: dict[str, nodes.Policy] = field(default_factory=dict)
     mesh: nodes.Mesh | None = None
     mesh_lost: bool = False  # a mesh is there, and did not parse
@@ -46,9 +58,22 @@ class Names:
 
     def near(self, name: str, kind: str) -> tuple[str, ...]:
         """Nearest declared names of a kind."""
+        return self.nearest(kind).of(name)
+
+    def nearest(self, kind: str, others: Iterable[str] = ()) -> Nearest:
+        """Declared names of a kind and others, to look up in. The others are the same for each look-up of a kind."""
         if kind not in self._near:
-            self._near[kind] = Nearest(n for n, (k, _) in self.kinds.items() if k == kind)
-        return self._near[kind].of(name)
+            self._near[kind] = Nearest(self._of_kind(kind, others))
+        return self._near[kind]
+
+    def _of_kind(self, kind: str, others: Iterable[str]) -> Iterator[str]:
+        yield from self.policies if kind == "policy" else (n for n, (k, _) in self.kinds.items() if k == kind)
+        yield from self.elsewhere(kind)
+        yield from others
+
+    def taken(self, name: str) -> bool:
+        """Whether anything but a policy has the name."""
+        return name in self.kinds or any(name in self.elsewhere(kind) for kind in KINDS)
 
     def known_as(self, name: str) -> str:
         """`x is a tensor`, or "" for a name nobody declared."""
@@ -56,9 +81,11 @@ class Names:
         return "" if kind is None else f"`{name}` is {'an' if kind[0] in 'ao' else 'a'} {kind}"
 
 
-def collect_names(file: nodes.File, source: Source, report: Report) -> Names:
+def collect_names(
+    file: nodes.File, source: Source, report: Report, elsewhere: Elsewhere = nowhere
+) -> Names:
     """All declared names of a file. The first declaration of a name holds."""
-    names = Names()
+    names = Names(elsewhere=elsewhere)
     for item in file.items:
         match item:
             case nodes.Mesh():
@@ -115,7 +142,7 @@ def _find_lost(names: Names, file: nodes.File, source: Source) -> None:
         if start in parsed or start == end:
             continue
         piece = text[start:end]
-        names.lost |= {name for groups in _LOST.findall(piece) for name in groups if name}
-        if _LOST_MESH.search(piece):
+        names.lost |= {name for groups in LOST.findall(piece) for name in groups if name}
+        if LOST_MESH.search(piece):
             names.lost.update(_LOST_AXIS.findall(piece))
             names.mesh_lost = names.mesh_lost or names.mesh is None

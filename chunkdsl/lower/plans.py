@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chunkdsl.check import names as rules
 from chunkdsl.check import policies as policy_rules
 from chunkdsl.check import routes
@@ -80,7 +82,8 @@ def declare_plan(
     )  # fmt: skip
     world = grid_of(sizes[0][1], tuple(size for _, size in sizes))
     for breach in routing.breaches(world):
-        report.add(routes.explain_breach(breach, source))
+        placed = breach if breach.line or breach.span else replace(breach, span=item.name.span)  # no step does it
+        report.add(routes.explain_breach(placed, source))
     return None if routing.breaches(world) else routing
 
 

@@ -65,7 +65,7 @@ class Policies:
         self._names, self._dims, self._report = names, dims, report
         self._reader = Reader(names, dims, report)
         self._named: dict[str, Settings | None] = {}
-        self._near = Nearest((*names.policies, *PREDEFINED))
+        self._near = names.nearest("policy", PREDEFINED)
 
     def declare_all(self) -> None:
         """Read each named policy, used or not, so that a bad value is reported once and at its place."""

@@ -59,7 +59,7 @@ class Reader:
 
     def __init__(self, names: Names, dims: Dims, report: Report) -> None:
         self._names, self._dims, self._report = names, dims, report
-        self._plans = Nearest((*BUILT["route"], *(n for n, (k, _) in names.kinds.items() if k == "plan")))
+        self._plans = names.nearest("plan", BUILT["route"])
 
     def read(self, pair: nodes.Pair) -> object | None:
         """The typed value, `AUTO`, or None if it was reported (or names something whose declaration was)."""

@@ -11,7 +11,7 @@ from chunkdsl.ir.graph import Gradient, Op, Program
 from chunkdsl.ir.types import Mesh
 from chunkdsl.lower.expressions import File
 from chunkdsl.lower.kernel_items import DeclaredKernel, declare_kernel
-from chunkdsl.lower.names import Names, collect_names
+from chunkdsl.lower.names import Elsewhere, Names, collect_names, nowhere
 from chunkdsl.lower.ops import lower_op
 from chunkdsl.lower.plans import declare_plan
 from chunkdsl.lower.policies import Policies
@@ -21,12 +21,14 @@ from chunkdsl.source import Source
 from chunkdsl.syntax import nodes
 
 
-def lower(file: nodes.File, source: Source, report: Report) -> Program | None:
-    """The typed program of a file. Ops with errors are left out of it.
+def lower(
+    file: nodes.File, source: Source, report: Report, elsewhere: Elsewhere = nowhere
+) -> Program | None:
+    """The typed program of a file. Ops with errors are left out of it. `elsewhere`: see `Names`.
 
     None if no op could be built on it: the mesh has an error, is not built yet, or is missing where one is needed.
     """
-    names = collect_names(file, source, report)
+    names = collect_names(file, source, report, elsewhere)
     mesh = lower_mesh(names.mesh, report) if names.mesh is not None else None
     dims = Dims(names, source, report)
     dims.declare(file.items)

@@ -88,7 +88,7 @@ class Tensors:
             name = d.size.name if isinstance(d.size, nodes.SizeName) else None
             if name in first:
                 twice = True
-                other = next(n for n in (f"{name}{i}" for i in range(2, 1000)) if n not in self._names.kinds)
+                other = next(n for n in (f"{name}{i}" for i in range(2, 1000)) if not self._names.taken(n))
                 line = Edit(Span(item.span.start, item.span.start), f"dim {other} = {name}\n")
                 fix = Fix(f"declare {other} and use it", (line, Edit(d.size.span, other)))
                 self._report.add(shape_rules.dimension_twice_in_tensor(name, other, d.size.span, first[name], (fix,)))

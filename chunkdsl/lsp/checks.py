@@ -15,21 +15,24 @@ from typing import Generic, TypeVar
 from chunkdsl.editor.lint import Lint, Stale
 
 Version = TypeVar("Version")
+Result = TypeVar("Result")
 Watch = Callable[[], None]
-IDLE = 0.4  # seconds without a change after which a text is checked whole whose items are all up to date
+IDLE = 0.4  # seconds without a change after which the server prepares for the next one
 
 
 class Checks(Generic[Version]):
-    """`quick` gives what is known at once. `whole` is asked for the rest, if there is any: at once where items are not
-    up to date (`complete`), else when nothing has changed for a while. Both get a function to call between items,
-    which raises `Stale` if the version is out of date. `tell` gets what was found in a version while that is the
-    newest of its key, `fail` an error that one of them raised."""
+    """`quick` gives what is known at once; where that is not `complete`, `whole` is asked for all, at once. `prepare`
+    is called when nothing has changed for a while. All get a function to call between items, which raises `Stale` if
+    the version is out of date. `tell` gets what was found in a version while that is the newest of its key, `fail` an
+    error that one of them raised."""
 
     def __init__(
         self, quick: Callable[[Version, Watch], Lint], whole: Callable[[Version, Watch], Lint],
-        tell: Callable[[Version, Lint], None], fail: Callable[[Exception], None], idle: float = IDLE,
+        prepare: Callable[[Version, Watch], object], tell: Callable[[Version, Lint], None],
+        fail: Callable[[Exception], None], idle: float = IDLE,
     ) -> None:  # fmt: skip
-        self._quick, self._whole, self._tell, self._fail, self._idle = quick, whole, tell, fail, idle
+        self._quick, self._whole, self._prepare, self._idle = quick, whole, prepare, idle
+        self._tell, self._fail = tell, fail
         self._running: dict[str, tuple[asyncio.Task, Event]] = {}
         self._pool = ThreadPoolExecutor(1, "lint")
 
@@ -52,12 +55,15 @@ class Checks(Generic[Version]):
             if stale.is_set():
                 raise Stale
 
-        loop = asyncio.get_running_loop()
+        def work(function: Callable[[Version, Watch], Result]) -> asyncio.Future[Result]:
+            return asyncio.get_running_loop().run_in_executor(self._pool, function, version, watch)
+
         try:
-            found = await loop.run_in_executor(self._pool, self._quick, version, watch)
+            found = await work(self._quick)
             self._tell(version, found)
-            if not found.whole:
-                await asyncio.sleep(self._idle if found.complete else 0)
-                self._tell(version, await loop.run_in_executor(self._pool, self._whole, version, watch))
+            if not found.complete:
+                self._tell(version, await work(self._whole))
+            await asyncio.sleep(self._idle)
+            await work(self._prepare)
         except Exception as error:
             self._fail(error)

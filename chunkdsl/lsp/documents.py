@@ -14,10 +14,12 @@ from chunkdsl.settings import Settings, read_settings
 
 
 class Document:
-    """One version of a text; another version is another object. `lint` may be of an earlier version, or missing."""
+    """One version of a text; another version is another object. `before`: the findings of an earlier version, if they
+    are known. `lint`: the latest that are known."""
 
-    def __init__(self, uri: str, path: str, version: int, text: str, encoding: str, lint: Lint | None) -> None:
-        self.uri, self.path, self.version, self.text, self.lint = uri, path, version, text, lint
+    def __init__(self, uri: str, path: str, version: int, text: str, encoding: str, before: Lint | None) -> None:
+        self.uri, self.path, self.version, self.text, self.before = uri, path, version, text, before
+        self.lint = before
         self.lines = Lines(text, encoding)
 
     @cached_property

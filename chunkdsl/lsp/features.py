@@ -8,8 +8,8 @@ from lsprotocol import types as lsp
 
 from chunkdsl.diagnostics import Diagnostic, Edit, Report, Severity
 from chunkdsl.editor import complete, names, values
-from chunkdsl.editor.lint import lint_whole
 from chunkdsl.editor.reference import functions, keys, policies
+from chunkdsl.editor.relint import lint
 from chunkdsl.editor.segments import Segment, declares
 from chunkdsl.editor.uses import item_of, uses_of
 from chunkdsl.ir.dump import type_text
@@ -195,7 +195,7 @@ def rename(document: Document, position: lsp.Position, new: str) -> lsp.Workspac
 
 
 def _errors(path: str, text: str) -> list[Diagnostic]:
-    return [d for d in lint_whole(path, text).report().diagnostics if d.severity is Severity.ERROR]
+    return [d for d in lint(path, text).report().diagnostics if d.severity is Severity.ERROR]
 
 
 def symbols(document: Document) -> list[lsp.DocumentSymbol]:

@@ -17,11 +17,12 @@ from pygls.uris import to_fs_path
 
 import chunkdsl
 from chunkdsl.crash import explain_crash
-from chunkdsl.editor.lint import Lint, lint, lint_whole
+from chunkdsl.editor.lint import Lint
+from chunkdsl.editor.relint import CLEAN, lint
+from chunkdsl.editor.standing import warm
 from chunkdsl.lsp import features
 from chunkdsl.lsp.checks import Checks, Watch
 from chunkdsl.lsp.documents import Document
-from chunkdsl.syntax.parse import grammar
 
 
 class Server(LanguageServer):
@@ -32,7 +33,7 @@ class Server(LanguageServer):
         super().__init__("chunkdsl", chunkdsl.__version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.documents: dict[str, Document] = {}
         self.hints = True
-        self._checks = Checks(_first_answer, _whole_answer, self._publish, self._log)
+        self._checks = Checks(_first_answer, _whole_answer, _prepare, self._publish, self._log)
 
     def put(self, uri: str, version: int, text: str) -> None:
         """Take a text and have it checked."""
@@ -41,6 +42,13 @@ class Server(LanguageServer):
         path = to_fs_path(uri) or uri
         self.documents[uri] = Document(uri, path, version, text, encoding, before.lint if before else None)
         self._checks.start(uri, self.documents[uri])
+
+    def put_again(self, uri: str) -> None:
+        """Have a text checked as if nothing were known of it: files that it names may have changed."""
+        if (document := self.documents.get(uri)) is not None:
+            CLEAN.forget()
+            document.before = None
+            self._checks.start(uri, document)
 
     def drop(self, uri: str) -> None:
         self._checks.stop(uri)
@@ -79,20 +87,21 @@ class Server(LanguageServer):
 
 
 def _first_answer(document: Document, watch: Watch) -> Lint:
-    found = lint(document.path, document.text, document.lint, watch)
-    if document.lint is None:
-        grammar()  # what the first keystroke would wait for: the parser of mistakes, and the words of all items
-        lint(document.path, f"{document.text}\n", found, watch)
-        # What an open document keeps (trees, findings) holds no cycles. The collector would walk through all of it
-        # between two keystrokes, which takes longer than the answer.
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
-    return found
+    return lint(document.path, document.text, document.before, watch)
 
 
 def _whole_answer(document: Document, watch: Watch) -> Lint:
-    return lint_whole(document.path, document.text, watch)
+    return lint(document.path, document.text, None, watch)
+
+
+def _prepare(document: Document, watch: Watch) -> None:
+    """What the next keystroke would otherwise wait for."""
+    warm(document.text, watch)
+    # What an open document keeps (trees, findings) holds no cycles. The collector would walk through all of it between
+    # two keystrokes, which takes longer than the answer.
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def make_server() -> Server:
@@ -115,6 +124,10 @@ def make_server() -> Server:
     async def changed(params: lsp.DidChangeTextDocumentParams) -> None:
         if params.content_changes:
             server.put(params.text_document.uri, params.text_document.version, params.content_changes[-1].text)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
+    async def saved(params: lsp.DidSaveTextDocumentParams) -> None:
+        server.put_again(params.text_document.uri)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     async def closed(params: lsp.DidCloseTextDocumentParams) -> None:

@@ -8,7 +8,11 @@ from types import SimpleNamespace
 from chunkdsl.lsp.checks import Checks
 
 PATIENCE = 60  # seconds
-PART, ALL = SimpleNamespace(whole=False, complete=True), SimpleNamespace(whole=True, complete=True)
+PART, ALL = SimpleNamespace(complete=False), SimpleNamespace(complete=True)
+
+
+def nothing(version, watch):
+    pass
 
 
 class NeverStops(Checks):
@@ -35,11 +39,11 @@ def keystrokes(make, versions, partly=(), closed=()):
             return ALL
 
         def tell(version, found):
-            told.append((*version, "whole") if found.whole else version)
-            if found.whole and version == ("end", 0):
+            told.append((*version, "whole") if found.complete else version)
+            if found.complete and version == ("end", 0):
                 told_last.set()
 
-        checks = make(quick, whole, tell, failed.append, idle=0)
+        checks = make(quick, whole, nothing, tell, failed.append, idle=0)
         for version in versions:
             checks.start(version[0], version)
             await asyncio.sleep(0)  # its task asks the thread
@@ -90,8 +94,8 @@ def test_the_rest_of_a_text_is_checked_after_its_part():
 def test_a_failure_is_told_and_the_next_version_is_checked():
     async def run():
         told, failed = asyncio.Queue(), asyncio.Queue()
-        checks = Checks(lambda version, watch: 1 // version and ALL, None, lambda *found: told.put_nowait(found),
-                        failed.put_nowait)
+        checks = Checks(lambda version, watch: 1 // version and ALL, None, nothing,
+                        lambda *found: told.put_nowait(found), failed.put_nowait)
         checks.start("a", 0)
         assert isinstance(await failed.get(), ZeroDivisionError)
         checks.start("a", 1)
@@ -117,7 +121,7 @@ def stepping(closed):
             return ALL
 
         interrupted = threading.Event()
-        checks = Checks(quick, None, lambda *found: told.put_nowait(found), told.put_nowait)
+        checks = Checks(quick, None, nothing, lambda *found: told.put_nowait(found), told.put_nowait)
         checks.start("a", 0)
         await asyncio.to_thread(running.wait, PATIENCE)
         if closed:
@@ -134,18 +138,36 @@ def test_a_check_that_has_begun_gives_way():
     assert stepping(closed=False) == stepping(closed=True) == [0, 1, 2, 3, 4, 0]
 
 
-def test_what_is_not_up_to_date_is_checked_at_once_and_near_names_later():
-    async def run(first):
-        told = asyncio.Queue()
-        checks = Checks(lambda version, watch: first, lambda version, watch: ALL, lambda *found: told.put_nowait(found),
-                        told.put_nowait, idle=PATIENCE)
-        checks.start("a", 0)
-        assert await told.get() == (0, first)
-        if not first.complete:
-            assert await told.get() == (0, ALL)
-        await asyncio.sleep(0.01)
-        assert told.empty()
-        checks.stop("a")
+def told_and_prepared(first, idle):
+    """What is told of a text whose first answer is given, and of another behind it; the texts prepared for."""
 
-    asyncio.run(run(SimpleNamespace(whole=False, complete=False)))
-    asyncio.run(run(PART))
+    async def run():
+        told, prepared, ready = asyncio.Queue(), [], threading.Event()
+
+        def prepare(version, watch):
+            prepared.append(version)
+            ready.set()
+
+        checks = Checks(lambda version, watch: first, lambda version, watch: ALL, prepare,
+                        lambda *found: told.put_nowait(found), told.put_nowait, idle=idle)
+        checks.start("a", 0)
+        seen = [await told.get() for _ in range(1 if first.complete else 2)]
+        if idle == 0:
+            assert await asyncio.to_thread(ready.wait, PATIENCE)
+        checks.start("a", 1)
+        seen += [await told.get() for _ in range(1 if first.complete else 2)]
+        checks.stop("a")
+        assert told.empty()
+        return seen, prepared
+
+    return asyncio.run(run())
+
+
+def test_what_is_not_up_to_date_is_checked_whole_at_once_and_nothing_else():
+    assert told_and_prepared(PART, PATIENCE) == ([(0, PART), (0, ALL), (1, PART), (1, ALL)], [])
+    assert told_and_prepared(ALL, PATIENCE) == ([(0, ALL), (1, ALL)], [])
+
+
+def test_the_next_keystroke_is_prepared_for_while_nothing_changes():
+    seen, prepared = told_and_prepared(ALL, 0)
+    assert seen == [(0, ALL), (1, ALL)] and prepared[0] == 0
