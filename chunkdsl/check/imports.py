@@ -57,8 +57,8 @@ def unsupported(file: Source, error: PlanFileError, span: Span) -> Finding:
     """The plan file uses something that its format has and a route of chunkdsl has not.
 
     Protocols that put flags into the data (LL, LL128), packets, port and switch channels, semaphores, pipelines,
-    reductions other than sums; a rank that would hold two sums of one shard at once, or pass on a piece of an
-    all_to_all. A file is taken whole or not at all.
+    reductions other than sums; a rank that would hold two sums of one shard at once, or pass on more pieces of an
+    all_to_all than there are ranks; steps with different chunks. A file is taken whole or not at all.
 
     Fails:
         chunkdsl check packets.chunk    # its plan file has protocol "LL"

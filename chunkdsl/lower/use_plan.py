@@ -9,6 +9,7 @@ import stat
 from math import prod
 
 from chunkdsl.check import imports
+from chunkdsl.check.plans import line_span
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.ir.policy import ChunkRows
@@ -45,7 +46,8 @@ def declare_use_plan(
         return None
     first = next((s for steps in route.steps for s in steps), None)
     if first is not None and isinstance(first.chunk, ChunkRows) and names.kind_of(first.chunk.dim) != "dim":
-        along = misfit(f"its steps have chunks along {first.chunk.dim}, and the spec has no such dim")
+        along = misfit(f"its steps have chunks along {first.chunk.dim}, and the spec has no such dim",
+                       line_span(file, first.line))  # fmt: skip
         report.add(imports.explain_error(file, along, item.path.span))
         return None
     routing = Routing(

@@ -80,7 +80,7 @@ def test_what_is_no_file(tmp_path):
 @pytest.mark.parametrize("old, new, code, says", [
     ('"axes"', '"axis"', "CD022", "r.json:1:79: unknown key 'axis'"),
     ('"format": 1', '"format": 7', "CD023", "r.json:1:12: format 7; this version reads format 1"),
-    ('"all_gather"', '"all_to_all"', "CD025", "r.json: the plan is of all_to_all, and all_gather is asked for"),
+    ('"all_gather"', '"all_to_all"', "CD025", "r.json:1:65: the plan is of all_to_all, and all_gather"),
     ('"peer": 0', '"peer": 1', "CD342", "r.json:3"),
     ('[{"do": "send", "source": [1], "peer": 0, "when": [0]}]', "[]", "CD323", "r.json"),
     ('"source": [0]', '"source": [1]', "CD321", "r.json:2"),

@@ -16,8 +16,9 @@ from chunkdsl.plan.importers.json_text import Json, read_json
 from chunkdsl.plan.importers.msccl import read_msccl
 from chunkdsl.plan.importers.mscclpp import read_mscclpp
 from chunkdsl.plan.importers.route_json import dump_route, read_route
+from chunkdsl.plan.importers.xml_text import read_xml
 from chunkdsl.plan.steps import Route
-from chunkdsl.source import Source
+from chunkdsl.source import Source, Span
 
 LARGEST_FILE = 4 << 20  # bytes
 
@@ -28,13 +29,13 @@ def import_plan(text: str, name: str, contract: str, axes: tuple[int, ...]) -> R
     """The route in a plan file, under the spec's name for it. `axes`: sizes of the mesh axes that the spec wants it to
     run over, outer first. PlanFileError for a file that is wrong, unsupported, or of another contract or world size."""
     line_of = Source("", text).line_of
-    start = text.lstrip()
-    route = follow(read_msccl(text), axes, line_of) if start.startswith("<") else _from_json(text, axes, line_of)
+    read = _from_xml if text.lstrip().startswith("<") else _from_json
+    route, says_contract, says_world = read(text, axes, line_of)
     if route.contract != contract:
-        raise misfit(f"the plan is of {route.contract}, and {contract} is asked for",
+        raise misfit(f"the plan is of {route.contract}, and {contract} is asked for", says_contract,
                      help=f"write `: {route.contract} over ...`, or name another file")  # fmt: skip
     if route.world != prod(axes):
-        raise misfit(f"the plan is for {route.world} ranks, and the mesh declares {prod(axes)}",
+        raise misfit(f"the plan is for {route.world} ranks, and the mesh declares {prod(axes)}", says_world,
                      help="a plan file serves its own world size only")  # fmt: skip
     return replace(route, name=name, axes=axes)
 
@@ -44,18 +45,25 @@ def load_route(text: str) -> Route:
     return read_route(read_json(text))
 
 
-def _from_json(text: str, axes: tuple[int, ...], line_of: Callable[[int], int]) -> Route:
+def _from_xml(text: str, axes: tuple[int, ...], line_of: Callable[[int], int]) -> tuple[Route, Span, Span]:
+    """The route, and where the file says its contract and its world size."""
+    algo = read_xml(text)
+    return follow(read_msccl(algo), axes, line_of), algo.place("coll"), algo.place("ngpus")
+
+
+def _from_json(text: str, axes: tuple[int, ...], line_of: Callable[[int], int]) -> tuple[Route, Span, Span]:
+    """The same."""
     plan = read_json(text)
     members = plan.data if isinstance(plan.data, dict) else {}
     if "gpus" in members:
-        return follow(read_mscclpp(plan), axes, line_of)
+        return follow(read_mscclpp(plan), axes, line_of), members["collective"].span, plan.keys["gpus"]
     if "steps" in members:
         route = read_route(plan, line_of)
         _same_chunks(plan, route)
-        return route
-    if "tasks" in members or isinstance(plan.data, list):
-        raise unsupported("this is a whole plan, with tiles and signals, for reading", plan.span,
-                          help="`chunkdsl plan SPEC --route NAME` writes a route that `use plan` takes")  # fmt: skip
+        return route, members["contract"].span, members["axes"].span
+    if "tasks" in members:
+        raise malformed("this is a whole plan, with tiles and signals, for reading", plan.keys["tasks"],
+                        help="`chunkdsl plan SPEC --route NAME` writes a route that `use plan` takes")  # fmt: skip
     raise _unknown(plan)
 
 
@@ -70,6 +78,7 @@ def _same_chunks(plan: Json, route: Route) -> None:
 
 def _unknown(plan: Json) -> PlanFileError:
     return malformed(
-        "neither a route of chunkdsl (\"steps\") nor an execution plan of MSCCL++ (\"gpus\")", plan.span,
+        f"{plan.kind}, and neither a route of chunkdsl (an object with \"steps\") nor an execution plan of MSCCL++ "
+        "(one with \"gpus\")", Span(plan.span.start, plan.span.start + 1),
         help="MSCCL's algorithms are XML; grammars/plan_formats.md describes all three",
     )  # fmt: skip

@@ -158,7 +158,7 @@ def in_order(machine: Machine) -> list[Task]:
     two tasks use a chunk, one of them writes it, and nothing orders them."""
     tasks = machine.tasks
     if len(tasks) > MOST_TASKS:
-        raise unsupported(f"{len(tasks)} operations; this version reads at most {MOST_TASKS}")
+        raise unsupported(f"{len(tasks)} operations; this version reads at most {MOST_TASKS}", tasks[MOST_TASKS].span)
     following: dict[Task, list[Task]] = {t: [] for t in tasks}
     missing = {t: len(t.after) + len(t.behind) for t in tasks}
     for t in tasks:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from chunkdsl.plan.importers.fault import broken, malformed, unsupported
 from chunkdsl.plan.importers.machine import LARGEST_WORLD, MOST_CHUNKS, MOST_TASKS, Action, Layout, Machine, Slot, Task
-from chunkdsl.plan.importers.xml_text import Element, read_xml
+from chunkdsl.plan.importers.xml_text import Element
 from chunkdsl.source import Span
 
 COLLECTIVES = {
@@ -37,6 +37,11 @@ TYPES = {
     "nop": (False, False, False, False, False),
 }
 LARGEST_ID = 4095
+# What says nothing to a route has its form all the same: (least, greatest).
+SPOKEN_PAST = {
+    "nchannels": (0, LARGEST_ID + 1), "outofplace": (0, 1), "nthreads": (0, 1024), "minBytes": (0, 2**62),
+    "maxBytes": (0, 2**62),
+}  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -62,9 +67,9 @@ class Message:
     slots: list[Slot]
 
 
-def read_msccl(text: str) -> Machine:
+def read_msccl(algo: Element) -> Machine:
     """The program of an algorithm. PlanFileError for what is not one, or is not supported."""
-    return _Reader(read_xml(text)).read()
+    return _Reader(algo).read()
 
 
 class _Reader:
@@ -81,6 +86,8 @@ class _Reader:
             raise malformed(f"wanted <algo>, found <{algo.tag}>", algo.span)
         algo.known(ALGO)
         self._refuse_what_routes_have_not()
+        for name, (low, high) in SPOKEN_PAST.items():
+            algo.integer(name, low, high, default=low)
         self.world = algo.integer("ngpus", 2, LARGEST_WORLD)
         chunks = algo.integer("nchunksperloop", 1, MOST_CHUNKS)
         inplace = bool(algo.integer("inplace", 0, 1))
@@ -145,10 +152,23 @@ class _Reader:
                 if step.tag != "step":
                     raise malformed(f"wanted <step>, found <{step.tag}>", step.span)
                 step.known(STEP)
+                self._check_form(step)
                 if step.integer("s", 0, MOST_TASKS) != s:
                     raise malformed(f"steps count from 0 on: wanted s {s}, found {step.text('s')}", step.place("s"))
                 found[number].steps.append(step)
         return found
+
+    def _check_form(self, step: Element) -> None:
+        """Attributes that the step's type does not use are of their form too."""
+        for end in ("src", "dst"):
+            if step.attributes.get(f"{end}buf", "i") not in ("i", "o", "s"):
+                raise malformed(f"{end}buf: wanted i, o or s, found {step.text(f'{end}buf')!r}",
+                                step.place(f"{end}buf"))  # fmt: skip
+            step.integer(f"{end}off", -1, MOST_CHUNKS, default=-1)
+        step.integer("cnt", 0, MOST_CHUNKS, default=0)
+        step.integer("depid", -1, LARGEST_ID, default=-1)
+        step.integer("deps", -1, MOST_TASKS, default=-1)
+        step.integer("hasdep", 0, 1, default=0)
 
     def _find_partners(self, blocks: list[Block]) -> None:
         """A channel to a rank belongs to one threadblock: with two, nothing says in which order they use it."""
@@ -190,8 +210,6 @@ class _Reader:
 
     def _chunks(self, step: Element, end: str, rank: int, count: int) -> list[Slot]:
         buffer = step.text(f"{end}buf")
-        if buffer not in ("i", "o", "s"):
-            raise malformed(f"{end}buf: wanted i, o or s, found {buffer!r}", step.place(f"{end}buf"))
         offset = step.integer(f"{end}off", -1, MOST_CHUNKS)
         return self.layout.slots(rank, buffer, offset, count, self.scratch[rank], step.place(f"{end}off"))
 

@@ -22,8 +22,6 @@ PLAN = ("name", "collective", "protocol", "inplace", "reuse_resources", "gpus", 
 GPU = ("id", "input_chunks", "output_chunks", "scratch_chunks", "threadblocks", "channels", "remote_buffers",
        "semaphores")  # fmt: skip
 BLOCK = ("id", "ops", "channels", "remote_buffer_refs")
-OPERATION = ("name", "src_buff", "dst_buff", "channel_ids", "channel_type", "reduce_op", "barrier_id",
-             "num_threadblocks")  # fmt: skip
 REMOTE = ("rank", "type", "access_channel_types")
 # From and to where: "each" moves pairs of a source and a target; "sum" adds all sources up for every target. Then which
 # sources and targets are on the other rank: none, all, or all but the first.
@@ -38,6 +36,12 @@ MOVES = {
 }
 SIGNALS = {"signal": True, "rlxsignal": False}  # True: what came before it is visible to who has waited for it
 WAITS = {"wait", "rlxwait"}
+FIELDS = {
+    "nop": (), "barrier": ("barrier_id", "num_threadblocks"),
+    **dict.fromkeys((*SIGNALS, *WAITS), ("channel_ids", "channel_type")),
+    **{name: ("src_buff", "dst_buff", "channel_ids", "channel_type", *(("reduce_op",) if way == "sum" else ()))
+       for name, (way, *_) in MOVES.items()},
+}  # fmt: skip
 OTHERS = ("ppkt", "rppkt", "respkt", "cpkt", "upkt", "repkt", "recpkt", "recspkt", "glre", "glres", "gstore",
           "gstorepkt", "pws", "pwsf", "flush", "pipeline", "sem_acquire", "sem_release")  # fmt: skip
 MOST_SIDE_BY_SIDE = 1024
@@ -107,6 +111,7 @@ class _Reader:
         for key, meant in (("protocol", ("Simple",)), ("collective", tuple(COLLECTIVES))):
             if (found := plan.member(key)).text() not in meant:
                 raise unsupported(f"{key} {found.text()!r}; this version reads {', '.join(meant)}", found.span)
+        self._check_form()
         gpus = plan.member("gpus").items(LARGEST_WORLD)
         if len(gpus) < 2:
             raise malformed("a plan has two ranks or more", plan.member("gpus").span)
@@ -119,6 +124,16 @@ class _Reader:
         self._match_signals(ranks)
         self._end(gpus)
         return Machine(plan.member("name").text(), self.layout, tuple(self.tasks), tuple(g.span for g in gpus))
+
+    def _check_form(self) -> None:
+        """What says nothing to a route has its form all the same."""
+        for key in ("reuse_resources", "use_double_scratch_buffer"):
+            if key in self.plan.data:
+                self.plan.data[key].truth()
+        for key, low in (("num_threads_per_block", 1), ("buffer_alignment", 1), ("min_message_size", 0),
+                         ("max_message_size", 0)):  # fmt: skip
+            if key in self.plan.data:
+                self.plan.data[key].integer(low, 2**64 - 1)
 
     def _layout(self, contract: str, gpus: list[Json]) -> Layout:
         buffer = "input_chunks" if contract == "reduce_scatter" else "output_chunks"
@@ -203,7 +218,9 @@ class _Reader:
                               f"{', '.join((*SIGNALS, *sorted(WAITS)))}", op.member("name").span)  # fmt: skip
         if "tbg_info" in op.data:
             raise unsupported("thread block groups", op.keys["tbg_info"])
-        op.fields(OPERATION)
+        if name not in FIELDS:
+            raise malformed(f"unknown operation {name!r}", op.member("name").span)
+        op.fields(("name", *FIELDS[name]))
         if "channel_type" in op.data:
             self._memory(op.data["channel_type"])
         if name == "nop":
@@ -212,13 +229,13 @@ class _Reader:
             self._barrier(block, op)
         elif name in SIGNALS or name in WAITS:
             self._signal(block, op, name)
-        elif name in MOVES:
-            self._move(block, op, name)
         else:
-            raise malformed(f"unknown operation {name!r}", op.member("name").span)
+            self._move(block, op, name)
 
     def _move(self, block: Block, op: Json, name: str) -> None:
         way, far_sources, far_targets = MOVES[name]
+        for value in op.data["channel_ids"].items(MOST_SIDE_BY_SIDE) if "channel_ids" in op.data else ():
+            self._index(value, block.channels, "channel")
         if "reduce_op" in op.data and op.data["reduce_op"].text() != "sum":
             raise unsupported(f"reduction {op.data['reduce_op'].data!r}; a route adds up", op.data["reduce_op"].span)
         sources = self._chunks(block, op.member("src_buff"), far_sources)
