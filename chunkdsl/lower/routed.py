@@ -16,6 +16,7 @@ from chunkdsl.plan.halves import halves_of
 from chunkdsl.plan.hierarchical import hierarchical
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Choice
+from chunkdsl.plan.trace import MOST_PARTS
 
 BUILT_ROUTES = ("direct", "swizzle", "ring")
 
@@ -49,12 +50,21 @@ def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> 
         settle.refuse(hierarchy_needs_two_axes(value.kind, program.mesh.axes[axes[0]].name, span))
         return None
     outer, inner = name.removeprefix("hierarchical(").removesuffix(")").split(", ")
-    line = program.source.line_of(span.start)
+    line, parts = program.source.line_of(span.start), woven_parts(value, settle)
     return Routing(
         name, value.kind, tuple(program.mesh.axes[i].name for i in axes), line,
-        lambda sizes: hierarchical(value.kind, sizes, outer, inner, line),
+        lambda sizes: hierarchical(value.kind, sizes, outer, inner, line, parts),
         why_not="who sends what depends on both indices of a rank", fetches=False,
     )  # fmt: skip
+
+
+def woven_parts(value: Value, settle: Choices) -> int:
+    """Into how many parts a route of two tiers cuts shards to weave the tiers: the chunks of a shard, where the policy
+    says how many there are. Chunks of so many rows, or bytes, are as many as a call has rows for."""
+    chunk = settle.policy.chunk
+    if value.kind != "all_gather" or not isinstance(chunk, ChunkCount):
+        return 1
+    return max(n for n in range(1, min(chunk.count, MOST_PARTS) + 1) if chunk.count % n == 0)
 
 
 def built_in(settle: Choices, routing: Routing) -> str | None:
