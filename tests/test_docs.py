@@ -241,7 +241,10 @@ NOT_BUILT = {
         if d not in ("bf16", "f16", "f32")
     ],
     "parameters `inout`": [HEAD + PARTS + "op f(x inout, v) -> y {\n    x = x * 2\n    y = all_gather(x) @ v\n}\n"],
-    "`rms_norm` outside": [HEAD + PARTS + "tensor z : bf16[K]\nop f(x, z) -> y { y = rms_norm(all_gather(x), z) }\n"],
+    "`rms_norm` of": [
+        f"{HEAD}dim R = {size}\ntensor z : bf16[M, R]\ntensor g : bf16[R]\nop f(z, g) -> y {{ y = rms_norm(z, g) }}\n"
+        for size in ("8..64 step 8", "16392")
+    ],
     **{
         f"`{name}`": [op("x, v", f"{name}(x)")]
         for name in "attention softmax scaled_matmul dispatch grouped_matmul combine".split()

@@ -10,7 +10,7 @@ from chunkdsl.source import Span
 @rule("CD286", "gradient-not-derived")
 def gradient_not_derived(what: str, span: Span, labels: tuple[Label, ...], instead: str) -> Finding:
     """A gradient is derived for products of matrices, also of those picked from a stack, collectives, pointwise
-    functions and vectors that are added or multiplied to every row.
+    functions, `rms_norm`, and vectors that are added or multiplied to every row.
 
     What else an op holds has no rule here, and a gradient that leaves something out would be wrong without a word.
 
@@ -107,3 +107,36 @@ def saved_value_not_needed(name: str, span: Span, needed: tuple[str, ...]) -> Fi
     """
     what = f"it reads {', '.join(needed)}" if needed else "it reads nothing"
     return Finding(f"the backward pass does not read `{name}`", span, "saved for nothing", help=what)
+
+
+@rule("CD670", "gradient-of-update-in-place")
+def gradient_of_update_in_place(name: str, span: Span, label: Label) -> Finding:
+    """An op with `inout` parameters has no gradient.
+
+    Autograd follows results. Of a tensor that a call writes over, the value before is what the backward pass may need,
+    and what is done with the value behind it would give no gradient to the op. Return the new value as a result.
+
+    Fails:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor p : bf16[M, 64] sum tp
+        tensor r : bf16[M, 64]
+        op f(p, r inout) -> y {
+            r = r + all_reduce(p)
+            y = r * 2
+        }
+        gradient f -> dp, dr
+
+    Mended:
+        mesh tp[2]
+        dim M = 8..64 step 8
+        tensor p : bf16[M, 64] sum tp
+        tensor r : bf16[M, 64]
+        op f(p, r) -> s, y {
+            s = r + all_reduce(p)
+            y = s * 2
+        }
+        gradient f -> dp, dr
+    """
+    return Finding(f"the op updates `{name}` in place, so it has no gradient", span, "its gradient is asked for here",
+                   (label,), help="return the new value as a result")  # fmt: skip

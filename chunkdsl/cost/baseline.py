@@ -20,6 +20,7 @@ LIBRARY_TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.5
 
 
 NORM = (8, 4, 0, 0, 8, 8)  # bytes an element: square, mean, + eps, rsqrt, * x, * g
+ROWWISE = ("rms_norm", "rms_norm_grad")  # as many passes or more
 
 
 @record
@@ -145,7 +146,10 @@ def _widths(n: Launch) -> Iterator[int]:
     wide: dict[str | int | float, int] = {}
     roles = {o.name: o.role for o in n.operands}
     for step in n.epilogue:
-        if step.op == "load":
+        if step.op in ROWWISE:
+            wide[step.target] = 4
+            yield from NORM
+        elif step.op == "load":
             wide[step.target] = 4
             if roles.get(step.args[0]) == "full":
                 yield item + 4

@@ -39,6 +39,7 @@ class Value:
     stack        matrices      [m, n] each -> [count, m, n]; a result of a derived op
     cast         (t,)          (dtype is the type's)
     rms_norm     (t, g)        eps; t / sqrt(mean of a row's squares + eps) * g
+    rms_norm_grad (t, d)       eps; the cotangent of t where d is that of t / sqrt(mean of a row's squares + eps)
     kernel       arguments     item (name of a `kernel` item)
     """
 

@@ -162,3 +162,9 @@ def default_tile(dtype: str, accumulators: int) -> tuple[int, int, int]:
 def rows_tiling() -> Tiling:
     """Tiles of launches without a product: 16 bytes a thread and some rows."""
     return Tiling(16, 256, 16, 4, 1, 32, 256)
+
+
+def whole_rows_tiling(cols: int) -> Tiling:
+    """The same where a tile needs whole rows of `cols` elements: 32 of them a thread, as in the tiles above."""
+    bn = max(16, 1 << (cols - 1).bit_length())
+    return Tiling(max(1, min(16, 4096 // bn)), bn, 16, max(4, min(16, bn // 1024)), 1, 32, 256)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.types import evaluate
 from chunkdsl.lower.all_to_all_choices import settle_arrivals, settle_departures
-from chunkdsl.lower.choices import Choices, rows_tiling
+from chunkdsl.lower.choices import Choices
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.over_rows import OverRowsLaunches
 from chunkdsl.lower.routed import chunk_of, settle_blocks, settle_exchange
@@ -38,6 +38,7 @@ class Dealing(OverRowsLaunches):
         return super()._gather(value, name, routing) if value.kind == "all_gather" else self._arriving(value, name)
 
     def _reduced(self, value: Value, reduction: Value, name: str, destination: Destination) -> None:
+        self._place_norms(value, name, True)
         made = self._departing if reduction.kind == "all_to_all" else super()._reduced
         made(value, reduction, name, destination)
 
@@ -157,7 +158,8 @@ class Dealing(OverRowsLaunches):
         arrivals = Walk.UP if info["order"] == "local_first" else ARRIVALS[info["route"]]
         self._launch(
             f"{name}_whole", value, "own" if onto_rows else "all", Walk.UP if onto_rows else arrivals, chunk,
-            sent.arrived, rows_tiling(), None, (), None, None, operands, steps, result, destination, None, (), None,
+            sent.arrived, self._tiling([], value), None, (), None, None, operands, steps, result, destination, None,
+            (), None,
         )  # fmt: skip
         self.launches[-1] = replace(self.launches[-1], from_every=onto_rows)
 

@@ -12,8 +12,8 @@ from chunkdsl.ir.graph import Param, Statement, Value, axes_of
 from chunkdsl.ir.policy import Policy
 from chunkdsl.ir.types import DType, Partial, Placement, Replicate, Shard, SymSize, TensorType, shards
 from chunkdsl.lower import placements as table
-from chunkdsl.lower.facts import POINTWISE
-from chunkdsl.lower.paired import paired_policy
+from chunkdsl.lower.facts import POINTWISE, ROWWISE
+from chunkdsl.lower.paired import ordinary, paired_policy
 from chunkdsl.lower.placements import Clash
 from chunkdsl.source import Span
 
@@ -105,7 +105,7 @@ class Derivatives:
         """A forward value in the backward op, with its own policy under that of the gradient."""
         policy = value.policy
         if value.kind in (*COLLECTIVES, "matmul"):
-            policy = self.settled(policy, value.kind, value.type, moved(value))
+            policy = self.settled(ordinary(policy), value.kind, value.type, moved(value))
         return Value(value.kind, args, value.type, self.span, value.attrs, policy)
 
     def collective(self, kind: str, forward: Value, d: Value, type: TensorType, attrs: dict) -> Value:
@@ -134,12 +134,13 @@ class Derivatives:
         if value in self.wide:
             parts = [widened(p) for p in parts]
         if len(parts) > 1:
-            parts = [self.bind(p, "part") if self.heavy(p) else p for p in parts]
+            parts = [self.bind(p, "part") if self.heavy(p) and p.kind not in ROWWISE else p for p in parts]
         total = parts[0]
         for p in parts[1:]:
             total = self.pointwise("add", total, p, value.span)
         branches = sum(a.kind != "const" for a in value.args)
-        if value.kind == "matmul" or (value.kind in POINTWISE and branches > 1 and self.heavy(total)):
+        joins = value.kind in POINTWISE or value.kind in ROWWISE
+        if value.kind == "matmul" or (joins and branches > 1 and self.heavy(total)):
             if total.kind not in ("all_gather",):
                 self.bind(total, "d")
         self.cotangents[value] = [total]
@@ -183,6 +184,8 @@ class Derivatives:
                 self.give(v.args[0], self.pointwise("mul", self.pointwise("mul", d, b, v.span),
                                                     self.unary("silu_grad", a), v.span))  # fmt: skip
                 self.give(v.args[1], self.pointwise("mul", d, self.unary("silu", a), v.span))
+            case "rms_norm":
+                self.normed(v, d)
             case kind if kind in UNARY:
                 slope = self.unary(f"{kind}_grad", self.again(v.args[0]))
                 self.give(v.args[0], self.pointwise("mul", d, slope, v.span))
@@ -260,6 +263,14 @@ class Derivatives:
             self.give(b.args[0], self.matmul(self.transposed(d), self.again(a), v))
         else:
             self.give(b, self.matmul(self.transposed(self.again(a)), d, v))
+
+    def normed(self, v: Value, d: Value) -> None:
+        """rms_norm(x, g): d * g through the norm, and for g the sum over rows of d times the normed rows."""
+        x, g = self.again(v.args[0]), self.again(v.args[1])
+        rows = Value("rms_norm", (x, number(1, self.span)), v.type, self.span, v.attrs)
+        self.give_broadcast(v, 1, self.pointwise("mul", d, rows, v.span))
+        scaled = self.pointwise("mul", d, g, v.span)
+        self.give(v.args[0], Value("rms_norm_grad", (x, scaled), scaled.type, self.span, v.attrs))
 
     def quotient(self, v: Value, d: Value) -> None:
         a, b = v.args

@@ -8,8 +8,9 @@ from dataclasses import replace
 from chunkdsl.check.resources import accumulator_too_large, shared_memory_too_large
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
-from chunkdsl.lower.choices import default_tile, rows_tiling
-from chunkdsl.lower.facts import POINTWISE, Facts, Refused
+from chunkdsl.lower.choices import default_tile
+from chunkdsl.lower.facts import POINTWISE, ROWWISE, Refused
+from chunkdsl.lower.whole_rows import WholeRows
 from chunkdsl.plan.limits import ACCUMULATOR_REGISTERS, SHARED_BYTES, stages_for
 from chunkdsl.plan.routes import GATHER_ARRIVAL, GIVEN, LOCAL_FIRST, SCATTER_ORDER, Walk
 from chunkdsl.plan.schedule import Choice, Instruction, Operand, Tiling
@@ -17,7 +18,7 @@ from chunkdsl.plan.schedule import Choice, Instruction, Operand, Tiling
 STAGES = 4  # of the software pipeline, as in the kernels of the design that were measured
 
 
-class Epilogue(Facts):
+class Epilogue(WholeRows):
     def __init__(self, op: Op, program: Program, report: Report, kernels: set[str], settled: Mapping) -> None:
         super().__init__(op, program, report, kernels, settled)
         self.gathers: dict[Value, tuple] = {}
@@ -38,7 +39,7 @@ class Epilogue(Facts):
 
     def _tiling(self, products: list[Value], value: Value) -> Tiling:
         if not products:
-            return rows_tiling()
+            return self._rows_tiling(value)
         policy, dtype = products[0].policy, products[0].args[0].type.dtype
         span = policy.spans.get("tile", products[0].span)
         n = len(products)
@@ -95,6 +96,10 @@ class Epilogue(Facts):
                 steps.append(Instruction(target, "round", (args[0], value.type.dtype.value)))
             else:
                 steps.append(Instruction(target, value.kind, args))
+        elif value.kind in ROWWISE:
+            args = tuple(self._epilogue(a, made, operands, steps) for a in value.args)
+            target = f"t{len(made) + len(steps)}"
+            steps.append(Instruction(target, value.kind, (*args, float(value.attrs["eps"]))))
         else:
             self._refuse(f"{value.kind} inside a pointwise expression", "bind it to a name first", value.span)
         made[value] = target

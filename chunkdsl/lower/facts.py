@@ -18,6 +18,7 @@ from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch, Settle
 POINTWISE = frozenset(
     "add sub mul div neg gelu relu silu tanh swiglu cast const gelu_grad relu_grad silu_grad tanh_grad".split()
 )
+ROWWISE = frozenset(("rms_norm", "rms_norm_grad"))  # like pointwise, where a tile has whole rows
 REDUCTIONS = ("reduce_scatter", "all_reduce")
 
 
@@ -153,7 +154,7 @@ class Facts:
     def _leaves(self, value: Value, found: dict[Value, None]) -> dict[Value, None]:
         if value in self.places and value not in self.gathers:
             pass
-        elif value.kind in POINTWISE:
+        elif value.kind in POINTWISE or value.kind in ROWWISE:
             for a in value.args:
                 self._leaves(a, found)
         else:

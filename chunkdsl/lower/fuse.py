@@ -34,7 +34,8 @@ from chunkdsl.plan.schedule import (
 RESERVED = frozenset(
     "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own "
     "shard_height shard_begin tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave "
-    "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope open_call agree_call "
+    "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope "
+    "row_scale rms_norm_grad norm_slope open_call agree_call "
     "stage_shard close_call cdiv round_up shard_rows wide "
     "narrow product_in_f32 any_placed local_of wide_leaf ranks_in "
     "pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
@@ -133,6 +134,7 @@ class OpBuilder(KernelTiles):
             self._kernel_tiles(value, name, destination, scatter)
             return
         self._place_kernels(value, name)
+        self._place_norms(value, name, destination.kind == "local")
         leaves = self._leaves(value, {})
         products = [v for v in leaves if v.kind == "matmul"]
         gathers = [v for v in leaves if self._arrives(v)]

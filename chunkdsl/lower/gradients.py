@@ -43,6 +43,11 @@ def lower_gradient(item: nodes.Gradient, ops: dict[str, Op], file: File) -> tupl
         label = Label(op.span, "its parameters: " + ", ".join(params))
         file.report.add(rules.wrong_number_of_gradients(op.name, params, len(item.results), span, label))
         return None
+    updated = next((p for p in op.params if p.inout), None)
+    if updated is not None:
+        label = Label(updated.span, "updated in place")
+        file.report.add(rules.gradient_of_update_in_place(updated.name, item.op.span, label))
+        return None
     try:
         return _Backward(item, op, ops, file).build()
     except NotDerived:

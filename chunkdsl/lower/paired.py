@@ -31,12 +31,22 @@ def paired_policy(forward: Value, kind: str) -> Policy:
     """What the policy of `forward` says about the derived value of this kind that takes its place backward."""
     policy = forward.policy
     if forward.kind == kind == "all_reduce":
-        return policy
+        return ordinary(policy)
     keys = [k for k in CARRIED.get(kind, GATED) if getattr(policy, k) is not None]
     kept = {k: getattr(policy, k) for k in keys if _serves(k, policy, kind)}
     if kept.get("buffers") == 2 and kind != "reduce_scatter" and "via" not in kept and kept.get("route") != "ring":
         del kept["buffers"]  # `auto` becomes a copy engine, whose addresses are fixed
     return Policy(**kept, spans={k: s for k, s in policy.spans.items() if k in kept})
+
+
+def ordinary(policy: Policy) -> Policy:
+    """A policy without what only a small all-reduce has: in a backward pass its sum stands beside other things."""
+    dropped = dict(validity=None, assume=None, retry=None)
+    if policy.buffers == 3:
+        dropped |= dict(buffers=None)
+    if policy.via == "multimem":
+        dropped |= dict(via=None)
+    return replace(policy, **dropped)
 
 
 def _serves(key: str, policy: Policy, kind: str) -> bool:

@@ -158,7 +158,7 @@ class Transports(Epilogue):
         space = "whole" if one_shot else "own"
         walk = Walk.UP
         self._launch(
-            f"{name}_sum", value, space, walk, chunk, sent.arrived, rows_tiling(), None, (), None, sums,
+            f"{name}_sum", value, space, walk, chunk, sent.arrived, self._tiling([], value), None, (), None, sums,
             operands, steps, result, final, out_chunk, (), None,
         )  # fmt: skip
         if halves is not None:

@@ -96,7 +96,7 @@ class Operand:
 @record
 class Instruction:
     """One step of the epilogue, in f32: target = op(args). Arguments are targets, operand names or numbers.
-    op: load, const, add, sub, mul, div, neg, gelu, relu, silu, tanh, round (attr: dtype)."""
+    op: load, const, add, sub, mul, div, neg, gelu, relu, silu, tanh, round (attr: dtype), rms_norm (x, g, eps)."""
 
     target: str
     op: str

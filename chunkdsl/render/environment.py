@@ -31,6 +31,8 @@ PLAIN = {
     "relu_grad": "({0} > 0).to({0}.dtype)",
     "silu_grad": "torch.sigmoid({0}) * (1 + {0} * (1 - torch.sigmoid({0})))",
     "tanh_grad": "1 - torch.tanh({0}) ** 2",
+    "rms_norm": "{0} * torch.rsqrt({0}.square().mean(-1, keepdim=True) + {2}) * {1}",
+    "rms_norm_grad": "norm_slope({0}, {1}, {2})",
     "neg": "-{0}",
     "add": "{0} + {1}",
     "sub": "{0} - {1}",

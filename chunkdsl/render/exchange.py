@@ -23,8 +23,8 @@ WORDS_EARLY = 4  # of a thread
 ROUNDS = {"one_shot": 1, "two_shot": 2}
 
 
-def render_exchange(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
-    """Kernel and wrapper, as `render.module.render_op` returns them."""
+def render_exchange(op: OpSchedule, schedule: Schedule, gradient: SimpleNamespace) -> SimpleNamespace:
+    """Kernel and wrapper, as `render.module.render_op` returns them. `gradient`: what `gradient_of` there says."""
     x, env = op.exchange, environment().overlay()
     env.filters = environment().filters | {"plain_step": lambda step: plain(step, op)}
     dtypes = {p.name: p.dtype for p in op.parameters}
@@ -38,6 +38,7 @@ def render_exchange(op: OpSchedule, schedule: Schedule) -> SimpleNamespace:
         op=op,
         x=x,
         path=schedule.path,
+        gradient=gradient,
         ranges=schedule.ranges,
         halves=(0,) if x.dtype == "f32" else (0, 1),
         kind=KINDS[x.dtype],
@@ -82,7 +83,4 @@ def cuda_source(x: Exchange, path: str) -> str:
 
 def plain(step, op: OpSchedule) -> str:
     """One instruction of the epilogue in torch, on whole tensors."""
-    if step.op == "rms_norm":
-        x, g, eps = step.args
-        return f"{step.target} = {x} * torch.rsqrt({x}.square().mean(-1, keepdim=True) + {eps}) * {g}"
     return plain_step(step, op.exchange, lambda source: f"{source}_")

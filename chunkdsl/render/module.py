@@ -129,7 +129,7 @@ def definitions_of(body: KernelBody, given: set[str]) -> list[str]:
 def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given: set[str]) -> SimpleNamespace:
     """Kernels and wrapper class of one op, as text. `given`: definitions of users' kernels that earlier ops print."""
     if op.exchange:
-        return render_exchange(op, schedule)
+        return render_exchange(op, schedule, gradient_of(op, schedule))
     env = environment().overlay()
     sites = {f.name: i for i, f in enumerate(op.flags)}
     lines = {f.name: next((n.line for n in op.launches if f.name in str(n)), op.line) for f in op.flags}

@@ -218,6 +218,21 @@ def tanh(x):
 
 
 @triton.jit
+def row_scale(x, live, width, eps):
+    """1 / sqrt(mean of a row's squares + eps) of a tile that has whole rows of `width` `live` columns: [rows, 1]."""
+    return 1.0 / tl.sqrt(tl.sum(tl.where(live, x * x, 0.0), axis=1, keep_dims=True) / width + eps)
+
+
+@triton.jit
+def rms_norm_grad(x, d, live, width, eps):
+    """The cotangent of x, where d is that of x * row_scale(x) (Zhang and Sennrich, Root Mean Square Layer
+    Normalization, 2019)."""
+    scale = row_scale(x, live, width, eps)
+    y = x * scale
+    return scale * (d - y * (tl.sum(tl.where(live, d * y, 0.0), axis=1, keep_dims=True) / width))
+
+
+@triton.jit
 def gelu_grad(x):
     density = tl.exp(-0.5 * x * x) * 0.3989422804014327
     return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476)) + x * density

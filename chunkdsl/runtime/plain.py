@@ -23,6 +23,13 @@ def gelu_slope(x):
     return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density
 
 
+def norm_slope(x, d, eps):
+    """The cotangent of x [rows, n], where d is that of x / sqrt(mean of a row's squares + eps)."""
+    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    y = x * scale
+    return scale * (d - y * (d * y).mean(-1, keepdim=True))
+
+
 def product_in_f32(a, b):
     """a @ b of halves, not rounded. float64 stays."""
     return wide(a) @ wide(b)

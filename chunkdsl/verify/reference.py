@@ -87,6 +87,8 @@ def _apply(v: Value, args: list[torch.Tensor]) -> torch.Tensor:
         case "rms_norm":
             square = args[0].square().mean(-1, keepdim=True)
             return args[0] * torch.rsqrt(square + float(v.attrs["eps"])) * args[1]
+        case "rms_norm_grad":
+            return _norm_slope(*args, float(v.attrs["eps"]))
         case "gelu_grad" | "relu_grad" | "silu_grad" | "tanh_grad":
             return _slope(v.kind.removesuffix("_grad"), args[0])
         case "sum_rows":
@@ -104,4 +106,13 @@ def _slope(function: str, x: torch.Tensor) -> torch.Tensor:
     with torch.enable_grad():
         at = x.detach().requires_grad_()
         (slope,) = torch.autograd.grad(f[function](at).sum(), at)
+    return slope
+
+
+def _norm_slope(x: torch.Tensor, d: torch.Tensor, eps: float) -> torch.Tensor:
+    """The same for the cotangent through a norm of rows."""
+    with torch.enable_grad():
+        at = x.detach().requires_grad_()
+        y = at * torch.rsqrt(at.square().mean(-1, keepdim=True) + eps)
+        (slope,) = torch.autograd.grad(y, at, d)
     return slope

@@ -53,6 +53,13 @@ OPS = {
     "gradient f -> dx, ds",
     "all_to_all onto rows": "op f(n, o) -> y { y = all_to_all(n, F -> M) @ o.T }\ngradient f -> dn, do",
     "all_to_all of a product": "op f(x, o) -> y { y = all_to_all(x @ o, M -> F) }\ngradient f -> dx, do",
+    "norm": "op f(x, c, w) -> y { y = all_gather(rms_norm(x, c)) @ w.T }\ngradient f -> dx, dc, dw",
+    "norm of gathered rows": "op f(x, c, w) -> y { y = rms_norm(all_gather(x), c + 1, eps = 0.01) @ w.T }\n"
+    "gradient f -> dx, dc, dw",
+    "residual and norm": "op f(n, e, r, c) -> s, y { s = reduce_scatter(n @ e.T, M) + r\n y = rms_norm(s, c) * r }\n"
+    "gradient f -> dn, de, dr, dc saves s, n",
+    "norm around a layer": "op f(x, c, w, e) -> y { h = gelu(all_gather(rms_norm(x, c)) @ w.T)\n"
+    " y = reduce_scatter(h @ e.T, M) + x }\ngradient f -> dx, dc, dw, de",
     "partial": "op f(p, c) -> y { y = all_reduce(p) * c }\ngradient f -> dp, dc",
 }
 

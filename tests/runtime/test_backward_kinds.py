@@ -39,6 +39,12 @@ op onto_columns(x, o) -> y { y = gelu(all_to_all(x @ o, M -> F)) with { tile = 1
 gradient onto_columns -> dx, do
 op ahead(x, q, c) -> y { y = gelu(x @ all_gather(q).T + c) with { tile = 16x16x16, chunk = 8 along F } }
 gradient ahead -> dx, dq as f32, dc
+tensor g : bf16[H]
+op normed(x, g, q, e) -> y {
+    h = gelu(all_gather(rms_norm(x, g)) @ q.T) with small
+    y = rms_norm(reduce_scatter(h @ e.T, M) + x, g, eps = 0.001) with small
+}
+gradient normed -> dx, dg as f32, dq, de saves x, h
 """
 TWO = """mesh dp[2] over rdma, tp[2] over nvlink
 dim M = 1..32
@@ -63,7 +69,8 @@ op ahead(xz, wz) -> y { y = xz @ all_gather(wz, over = dp) with { tile = 16x16x1
 gradient ahead -> dxz, dwz
 """
 SPECS = {"one": (ONE, 2), "two": (TWO, (2, 2))}
-OPS = [("one", name) for name in ("packed", "onto_rows", "onto_columns", "ahead")] + [("two", "mlp"), ("two", "both")]
+OPS = [("one", name) for name in ("packed", "onto_rows", "onto_columns", "ahead", "normed")]
+OPS += [("two", "mlp"), ("two", "both")]
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,7 @@ gradient dealt -> dn, do
 op ahead(x, q) -> y { y = x @ all_gather(q).T }
 gradient ahead -> dx, dq as f32
 op small(p, g) -> y { y = rms_norm(all_reduce(p), g) with decode }
+gradient small -> dp, dg
 op updates(p, r inout, g) -> y {
     r = r + all_reduce(p) with decode
     y = rms_norm(r, g)
@@ -55,7 +56,7 @@ gradient axes -> dx, dw, dv
 SHAPES = {"x": (6, 16), "n": (6, 32), "t": (2, 32, 16), "o": (16, 32), "q": (32, 16), "p": (6, 16), "r": (6, 16),
           "g": (16,), "w": (32, 16), "v": (16, 32)}  # fmt: skip
 OPS = ("packed", "dealt", "ahead", "small", "updates", "axes")
-TRAINED = ("packed", "dealt", "ahead", "axes")
+TRAINED = ("packed", "dealt", "ahead", "small", "axes")
 FLOPS = {"packed": 4 * 6 * 16 * 32, "dealt": 2 * 6 * 32 * 16, "ahead": 2 * 6 * 16 * 32, "axes": 4 * 6 * 16 * 32}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*runs its fallback:RuntimeWarning")
