@@ -4,8 +4,9 @@
 
 Tokens are sharded over the ranks between the layers, heads and hidden units inside them (examples/tiny_llm.chunk). Each
 step is also taken by the same model in plain torch, on whole tensors, and the two losses are printed side by side; on
-GPUs the ops run fused, without them the module runs its fallback on gloo. Embedding and norms are replicated: their
-gradients are each rank's tokens' share, added up by an all-reduce, as Partial gradients want.
+GPUs the ops run fused, without them the module runs its fallback on gloo. Embedding and the last norm are replicated:
+their gradients are each rank's tokens' share, added up by an all-reduce. So are those of the norms inside the ops, whose
+gradients are Partial by their type; the layers add them up.
 
 --save FOLDER writes a checkpoint at the end, --resume FOLDER starts from one: on any number of ranks that divides 4
 heads. --csv FILE, --tensorboard FOLDER and --plot FILE keep the losses.
@@ -29,6 +30,7 @@ from ranks import CannotRun, add_module_arguments, built_module, load, on_ranks,
 from torch import nn
 
 WIDTH, HEADS, LENGTH, BATCH, LAYERS, SYMBOLS = 64, 4, 64, 4, 2, 128
+EPS = 1e-5  # of the norms, as the spec has it
 TOLERANCE = 1e-3  # of the loss; in f32 only the order of additions differs
 
 
@@ -52,11 +54,9 @@ class Layer(nn.Module):
     def __init__(self, qkv, out, mlp, world):
         super().__init__()
         self.qkv, self.out, self.mlp, self.world = qkv, out, mlp, world
-        self.first, self.second = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x):
-        x = x + self.out(self.attention(self.qkv(F.rms_norm(x, (WIDTH,), self.first))))
-        return x + self.mlp(F.rms_norm(x, (WIDTH,), self.second))
+        return self.mlp(self.out(self.attention(self.qkv(x)), x))
 
     def attention(self, y):
         """Causal attention of this rank's heads over all tokens: [T, 3 x heads x width] -> [T, heads x width]."""
@@ -79,7 +79,7 @@ class Decoder(nn.Module):
         x = self.embedding[tokens] + self.position[places]
         for layer in self.layers:
             x = layer(x)
-        return F.rms_norm(x, (WIDTH,), self.norm) @ self.embedding.T
+        return F.rms_norm(x, (WIDTH,), self.norm, EPS) @ self.embedding.T
 
 
 class Dense(nn.Module):
@@ -90,12 +90,20 @@ class Dense(nn.Module):
         self.weights = nn.ParameterDict({k: nn.Parameter(v.clone()) for k, v in weights.items()})
         self.compute = compute
 
-    def forward(self, x):
-        return self.compute(x, self.weights)
+    def forward(self, *inputs):
+        return self.compute(self.weights, *inputs)
 
 
-def dense_mlp(x, w):
-    return F.gelu(x @ w["w1"].T + w["b1"]) @ w["w2"].T
+def dense_qkv(w, x):
+    return F.rms_norm(x, (WIDTH,), w["g1"] + 1, EPS) @ w["wqkv"].T
+
+
+def dense_out(w, a, x):
+    return a @ w["wo"].T + x
+
+
+def dense_mlp(w, x):
+    return F.gelu(F.rms_norm(x, (WIDTH,), w["g2"] + 1, EPS) @ w["w1"].T + w["b1"]) @ w["w2"].T + x
 
 
 def models(m, device):
@@ -103,14 +111,13 @@ def models(m, device):
     parallel, dense = [], []
     for i in range(LAYERS):
         ops = [
-            m.qkv.as_module(["wqkv"], seed=10 * i + 2, std=0.1),
+            m.qkv.as_module(["g1", "wqkv"], seed=10 * i + 2, std=0.1),
             m.out.as_module(["wo"], seed=10 * i + 3, std=0.1),
-            m.mlp.as_module(["w1", "b1", "w2"], seed=10 * i + 4, std=0.1),
+            m.mlp.as_module(["g2", "w1", "b1", "w2"], seed=10 * i + 4, std=0.1),
         ]
-        parallel.append(Layer(*ops, dist.get_world_size()))
-        weights = [op.dense() for op in ops]
-        linear = [Dense(w, lambda x, held: x @ next(iter(held.values())).T) for w in weights[:2]]
-        dense.append(Layer(*linear, Dense(weights[2], dense_mlp), 1))
+        parallel.append(Layer(*ops, m.mlp.world))
+        computed = zip(ops, (dense_qkv, dense_out, dense_mlp), strict=True)
+        dense.append(Layer(*(Dense(op.dense(), compute) for op, compute in computed), 1))
     return Decoder(parallel).to(device), Decoder(dense).to(device)
 
 
@@ -190,7 +197,7 @@ def train(args, rank, device):
 def add_up(model):
     """Gradients of replicated parameters are this rank's tokens' share: the sum over ranks is ours to make."""
     for p in model.parameters():
-        if not hasattr(p, "full_tensor"):  # a DTensor is sharded by the spec, and its gradient is whole
+        if not hasattr(p, "full_tensor"):  # the gradient of a layer's DTensor is whole: the layer saw to it
             dist.all_reduce(p.grad)
 
 

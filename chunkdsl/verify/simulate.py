@@ -16,6 +16,7 @@ from chunkdsl.plan.unroll import unroll
 from chunkdsl.sim.conformance import compare
 from chunkdsl.sim.faults import SimulationFault
 from chunkdsl.sim.world import World as Simulated
+from chunkdsl.verify.fallback import compare_fallback
 from chunkdsl.verify.inputs import Inputs, draw, join
 from chunkdsl.verify.kernels import whole_kernels
 from chunkdsl.verify.reference import evaluate, is_linear
@@ -65,10 +66,11 @@ def gated(op: OpSchedule, dims: dict[str, int]) -> bool:
 
 
 def run_op(
-    module, title: str, schedule: Schedule, op: OpSchedule, typed: Op, world: World, seed: int, calls, *, pointers: bool
+    module, title: str, schedule: Schedule, op: OpSchedule, typed: Op, world: World, seed: int, calls, *,
+    pointers: bool, fallback: bool = False,
 ) -> list[Row]:
-    """Rows for one op, world size and seed. `pointers`: the variant without TMA. Small integers on even seeds where
-    the op is linear."""
+    """Rows for one op, world size and seed. `pointers`: the variant without TMA; `fallback`: the fallback is run too.
+    Small integers on even seeds where the op is linear."""
     integers = seed % 2 == 0 and is_linear(typed)
     inputs = [draw(typed, op, dims, world, 1000 * seed + i, integers) for i, dims in enumerate(calls)]
     resident = None if seed % 2 == 0 else 2
@@ -88,9 +90,9 @@ def run_op(
         instance.check()
         exact = [whole_result(callable_.exact, op, x, machine.rank) for x in inputs]
         instance.check()
-        got = list(zip(fused, exact, strict=True))
+        plain = [whole_result(callable_.fallback, op, x, machine.rank) for x in inputs if fallback]
         instance.close()
-        return got
+        return list(zip(fused, exact, strict=True)), plain
 
     hold = bool(op.exchange and op.exchange.assume)
     sim = Simulated(ranks_of(world), seed=seed, resident=resident, log=True, hold=hold)
@@ -98,8 +100,8 @@ def run_op(
         results = sim.run(host)
     except SimulationFault as fault:
         return [Row(op.name, "simulation", where, False, str(fault), time.perf_counter() - started)]
-    except Exception as error:  # the module's own wrapper raised it
-        detail = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    except Exception as raised:  # by the module's own wrapper
+        detail = "\n".join([f"{type(raised).__name__}: {raised}", *getattr(raised, "__notes__", ())])
         return [Row(op.name, "simulation", where, False, detail, time.perf_counter() - started)]
     spent = time.perf_counter() - started
     rows = [Row(op.name, "simulation", where, True, f"{len(calls)} calls", spent)]
@@ -108,7 +110,15 @@ def run_op(
         bounds = {r.name: r.high for r in schedule.ranges}
         differences = compare(sim.log, whole_plan(schedule, op, world, fused, bounds), op)
         rows.append(Row(op.name, "conformance", where, not differences, few(differences)))
-    rows += compare_results(op, typed, inputs, results, world, where, integers, whole_kernels(op, module))
+    kernels = whole_kernels(op, module)
+    rows += compare_results(op, typed, inputs, [got for got, _ in results], world, where, integers, kernels)
+    if fallback:
+        limit = 0.0 if integers else tolerance(op)
+        plain = [p for _, p in results]
+        kind = "float64 on small integers, equal" if integers else f"float64 within {limit:g}"
+        for name, wrong, worst in compare_fallback(op, typed, inputs, plain, world, limit, error, kernels):
+            detail = few(wrong) or f"error {worst:.2e}"
+            rows.append(Row(op.name, f"{name} of the fallback = {kind}", where, not wrong, detail))
     return rows
 
 

@@ -52,7 +52,8 @@ def verify(
         for world in worlds:
             found = prove_rows(schedule, world, say)
             if served(schedule, world):  # else the module refuses this size, as the proof says
-                found += simulate_rows(program, schedule, world, seeds, Path(folder), title, full_size, say)
+                first = world == worlds[0]
+                found += simulate_rows(program, schedule, world, seeds, Path(folder), title, full_size, first, say)
             again = f"{command} --world {world_text(world)}"
             rows += [r if r.passed else replace(r, again=f"{again} {r.again}".rstrip()) for r in found]
         if future is not None:
@@ -78,7 +79,8 @@ def prove_rows(schedule: Schedule, world: World, say) -> list[Row]:
     return rows
 
 
-def simulate_rows(program, schedule, world, seeds, folder, title, full_size, say) -> list[Row]:
+def simulate_rows(program, schedule, world, seeds, folder, title, full_size, fallback, say) -> list[Row]:
+    """`fallback`: run it too, once for each op: it has no orders to try."""
     small = schedule if full_size else shrink(schedule, world)
     text = render_module(small, (world,))
     module = load(text, folder, f"{'full' if full_size else 'twin'}_{world_text(world)}")
@@ -94,7 +96,8 @@ def simulate_rows(program, schedule, world, seeds, folder, title, full_size, say
             say(f"simulating {op.name} on {world_text(world)} ranks, seed {seed}: {describe(op, calls)}")
             pointers = seed % 2 == 1
             again = f"--seeds {seed + 1} --no-compile"
-            made = run_op(module, title, small, op, typed[op.name], world, seed, calls, pointers=pointers)
+            also = dict(pointers=pointers, fallback=fallback and seed == 0)
+            made = run_op(module, title, small, op, typed[op.name], world, seed, calls, **also)
             rows += [replace(r, again=again) for r in made]
     return rows
 

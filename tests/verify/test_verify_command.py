@@ -38,14 +38,15 @@ def test_everything_holds_and_every_target_compiles(spec, call):
     code, out, err = call("verify", spec, "--world", "2", "--seeds", "1")
     lines = [line.split("  ") for line in out.splitlines()]
     assert code == 0, out
-    assert out.endswith(" s)\n") and "small.chunk: 9 of 9 checks hold" in out
-    checks = [[cell.strip() for cell in line if cell.strip()][1:3] for line in lines[2:11]]
+    assert out.endswith(" s)\n") and "small.chunk: 10 of 10 checks hold" in out
+    checks = [[cell.strip() for cell in line if cell.strip()][1:3] for line in lines[2:12]]
     assert checks == [
         ["proof", "2 ranks"],
         ["simulation", "2 ranks, seed 0, TMA"],
         ["conformance", "2 ranks, seed 0, TMA"],
         ["y = exact, bit by bit", "2 ranks, seed 0, TMA"],
         ["y = float64 on small integers, equal", "2 ranks, seed 0, TMA"],
+        ["y of the fallback = float64 on small integers, equal", "2 ranks, seed 0, TMA"],
         ["compiles for sm_80 and passes the lints", "2 ranks"],
         ["compiles for sm_90 and passes the lints", "2 ranks"],
         ["compiles for sm_100 and passes the lints", "2 ranks"],
@@ -63,7 +64,9 @@ def test_json_is_one_object_and_seeds_change_the_variant(tiny, call):
     code, out, _ = call("verify", tiny, *QUICK, "--seeds", "2", "--json")
     made = json.loads(out)
     assert code == 0 and made["passed"] is True and made["path"] == "tiny.chunk"
-    assert len(made["checks"]) == 9
+    assert len(made["checks"]) == 10 and [c["where"] for c in made["checks"] if "fallback" in c["check"]] == [
+        "2 ranks, seed 0, TMA"
+    ]
     for check in made["checks"]:
         assert set(check) == {"op", "check", "where", "passed", "detail", "seconds", "again", "ran"}
         assert check["passed"] is True and check["again"] == ""
@@ -93,6 +96,21 @@ def test_wrong_numbers_are_told_with_place_and_size(tiny, call, broken):
     assert code == 1
     assert "y = float64 on small integers, equal" in out and "FAILED" in out
     assert "call 0 (M = 21): error" in out and "allowed 0; farthest [" in out
+
+
+def test_a_wrong_fallback_is_told(tiny, call, broken):
+    broken("m.gather(padded).flatten(0, 1)[:rows]", "m.gather(padded).flip(0).flatten(0, 1)[:rows]")
+    code, out, _ = call("verify", tiny, *QUICK)
+    assert code == 1 and out.count("FAILED") == 1
+    told = out[out.index("\nproj, y of the fallback = float64 on small integers, equal, 2 ranks") :]
+    assert "call 0 (M = 21): error" in told and "allowed 0" in told
+
+
+def test_a_fallback_of_another_dtype_is_told(tiny, call, broken):
+    broken("return (y_, )", "return (y_.double(), )")
+    code, out, _ = call("verify", tiny, *QUICK)
+    assert code == 1 and out.count("FAILED") == 1
+    assert "call 0 (M = 21), rank 0: torch.float64, declared as f32" in out
 
 
 def test_a_wrapper_that_raises_is_a_failed_row_not_a_crash(tiny, call, broken):
