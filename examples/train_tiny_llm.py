@@ -5,8 +5,8 @@
 Tokens are sharded over the ranks between the layers, heads and hidden units inside them (examples/tiny_llm.chunk). Each
 step is also taken by the same model in plain torch, on whole tensors, and the two losses are printed side by side; on
 GPUs the ops run fused, without them the module runs its fallback on gloo. Embedding and the last norm are replicated:
-their gradients are each rank's tokens' share, added up by an all-reduce. So are those of the norms inside the ops, whose
-gradients are Partial by their type; the layers add them up.
+their gradients are each rank's tokens' share, added up by an all-reduce. So are those of the norms inside the ops,
+Partial by their type; the layers add them up.
 
 --save FOLDER writes a checkpoint at the end, --resume FOLDER starts from one: on any number of ranks that divides 4
 heads. --csv FILE, --tensorboard FOLDER and --plot FILE keep the losses.

@@ -1,5 +1,5 @@
-"""The decoder of examples/train_tiny_llm.py trained in four ways from the same weights: dense in plain torch, and on two
-simulated ranks fused, unfused with the same kernels (`exact`), and by the fallback."""
+"""The decoder of examples/train_tiny_llm.py trained in four ways from the same weights: dense in plain torch, and on
+two simulated ranks fused, unfused with the same kernels (`exact`), and by the fallback."""
 
 import importlib.util
 import re
