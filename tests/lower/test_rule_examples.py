@@ -1,10 +1,5 @@
-"""Each docstring example of a CD2 or CD32 rule, and of those of gradients: the failing one gives that code, the mended
-one gives none. CD326 needs an op: tests/lower/test_schedule.py."""Each docstring example of a CD2, CD32 or CD34 rule: the failing one gives that code, the mended one gives none. CD326
-needs an op: tests/lower/test_schedule.py."""
-=======
-"""Each docstring example of a CD2 or CD32 rule, and of gradients: the failing one gives that code, the mended one gives none. CD326 needs
-an op: tests/lower/test_schedule.py."""
->>>>>>> 240410a (The rule about gradients of updates in place is tried with those of CD2)
+"""Each docstring example of a CD2, CD32, CD34 or CD67 rule: the failing one gives that code, the mended one gives none.
+CD326 needs an op: tests/lower/test_schedule.py."""
 
 import pytest
 
@@ -22,12 +17,7 @@ from chunkdsl.lower.program import lower
 from chunkdsl.source import Source
 from chunkdsl.syntax.parse import parse
 
-<<<<<<< HEAD
-CODES = sorted(code for code in RULES if code.startswith(("CD2", *routes.FAMILIES)) and code != "CD326")
-=======
-FAMILIES = ("CD2", routes.FAMILY, "CD67")
-CODES = sorted(code for code in RULES if code.startswith(FAMILIES) and code != "CD326")
->>>>>>> 240410a (The rule about gradients of updates in place is tried with those of CD2)
+CODES = sorted(code for code in RULES if code.startswith(("CD2", *routes.FAMILIES, "CD67")) and code != "CD326")
 
 
 def codes_of(text):
