@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 import triton
-from check_processes import start
+from check_processes import machine_of, start
 from checks import wrong_calls, wrong_replays
 from local_ranks import Board, LocalMachine, LonePeer
 from modules import fused_call, inputs, load, needed_bytes, relative_error, sizes_within
@@ -48,12 +48,7 @@ class GpuSession:
             return LonePeer(self.world)
         if self.world == 1:
             return LocalMachine(Board(1), 0, torch.cuda.get_device_properties(0).multi_processor_count)
-        from chunkdsl.runtime.machine import Machine
-
-        machine = Machine(dist.group.WORLD, torch.device("cuda", torch.cuda.current_device()))
-        if self.shared:
-            machine.sms = machine.sms // self.world - 8
-        return machine
+        return machine_of(dist.group.WORLD)
 
     def mesh_of(self, cls, shape):
         """What a module of two axes takes beside its machine."""
@@ -135,7 +130,7 @@ class GpuSession:
         times = SMALL_CALLS if stem == "small_ar" else GEMM_CALLS
         found = timed(calls, times)
         if stem != "small_ar":  # whose peers add up in place, time after time
-            results = {name: calls[name]() for name in found["graph"]}
+            results = {name: calls[name]() for name in found["eager"]}
             m.machine.synchronize()
             found["apart"] = {name: relative_error(result, results["ours"]) for name, result in results.items()}
         m.check()
@@ -143,17 +138,18 @@ class GpuSession:
 
 
 def timed(calls: dict[str, Callable], times: int) -> dict:
-    """Medians by name, and why what could not be captured was not; then it is timed eagerly alone."""
-    graphs, refused = {}, {}
+    """Medians by name, and why what this torch does not have or cannot capture is not timed, or eagerly alone."""
+    graphs, loops, refused = {}, {}, {}
     for name, call in calls.items():
         try:
+            call()
+            loops[name] = repeated(call, times)
             graphs[name] = capture(call, times, dist.barrier)
-        except RuntimeError as error:
+        except Exception as error:
             if name == "ours":
                 raise
-            refused[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            refused[name] = f"{type(error).__name__}: {str(error)[:200]}"
             torch.cuda.synchronize()
-    loops = {name: repeated(call, times) for name, call in calls.items() if name not in refused}
     graph = interleaved({name: g.replay for name, g in graphs.items()}, times, ROUNDS)
     eager = interleaved(loops, times, ROUNDS)
     return {"graph": rounded(graph), "eager": rounded(eager), "refused": refused}

@@ -74,16 +74,31 @@ def test_calls_that_differ_from_exact_are_named_with_their_ranks(on_ranks, monke
 
 def test_measuring_times_all_that_can_be_captured_and_compares_results(on_ranks, monkeypatch):
     def peers(stem, op, x, dims, torchs):
-        def refused():
-            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+        def missing():
+            raise AttributeError("no such operator")
 
-        return {"library": lambda: op.fallback(*x, **dims), "torch fused": refused}
+        called = []
+
+        def eager_only():
+            called.append(1)
+            if len(called) == 2:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            return fallback()
+
+        def fallback():
+            return op.fallback(*x, **dims)
+
+        return {"library": fallback, "torch one_shot": eager_only, "torch fused": missing}
 
     monkeypatch.setattr(gpu_session, "peers_of", peers)
     monkeypatch.setattr(gpu_session, "interleaved", lambda works, times, rounds: dict.fromkeys(works, 12.345))
     (found, _) = on_ranks("gemm_rs", "out_proj", lambda s: s.measure("gemm_rs", "out_proj", 2, "M", 64, True))
-    assert found["graph"] == found["eager"] == {"ours": 12.35, "library": 12.35}
-    assert found["refused"] == {"torch fused": "RuntimeError: operation not permitted when stream is capturing"}
+    assert found["graph"] == {"ours": 12.35, "library": 12.35}
+    assert found["eager"] == found["graph"] | {"torch one_shot": 12.35}
+    assert found["refused"] == {
+        "torch one_shot": "RuntimeError: operation not permitted when stream is capturing",
+        "torch fused": "AttributeError: no such operator",
+    }
     assert found["apart"]["ours"] == 0.0 and 0 < found["apart"]["library"] < 0.02
 
 

@@ -26,7 +26,25 @@ from timing import capture, interleaved
 from chunkdsl.runtime.machine import Machine
 
 
+class SharedMachine(Machine):
+    """A process that shares its GPU with all others, and takes its share of the multiprocessors."""
+
+    def __init__(self, group, device) -> None:
+        super().__init__(group, device)
+        self.sms = self.sms // dist.get_world_size() - 8
+
+    def among(self, ranks, group):
+        return SharedMachine(group, self.device)
+
+
+def machine_of(group) -> Machine:
+    """This process's, on the GPU that `start` gave it."""
+    shared = torch.cuda.device_count() < dist.get_world_size()
+    return (SharedMachine if shared else Machine)(group, torch.device("cuda", torch.cuda.current_device()))
+
+
 def start(rank: int, world: int, port: int) -> Machine:
+    """Joins all ranks, on a GPU each where there are enough."""
     shared = torch.cuda.device_count() < world
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(world))
     if shared:
@@ -37,10 +55,7 @@ def start(rank: int, world: int, port: int) -> Machine:
         dist.init_process_group("cpu:gloo,cuda:gloo", rank=rank, world_size=world)
     else:
         dist.init_process_group("nccl", rank=rank, world_size=world, device_id=device)
-    machine = Machine(None, device)
-    if shared:
-        machine.sms = machine.sms // world - 8
-    return machine
+    return machine_of(None)
 
 
 def bench(op, size: int, rank: int, rounds: int) -> str:
