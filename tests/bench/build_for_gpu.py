@@ -15,27 +15,37 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from multi_rows import MEASURED, ROOT, checked_spec, predicted, spec_path
+from multi_rows import FOLDERS, MEASURED, ROOT, checked_spec, predicted, spec_path
 
 from chunkdsl import pipeline
 from chunkdsl.check.worlds import served
+from chunkdsl.cost.constants import default_gpu
 from chunkdsl.ir.meshes import built_for
 from chunkdsl.render.write import module_path, write_module
 
-FOLDERS = ("specs", "tests/gpu/specs", "tests/bench/specs")
 PREDICTED = range(2, 9)  # world sizes
+MEASURED_BESIDE = ("small_ar",)  # what is measured beside the shipped specs
 INDEX = "index.json"
 
 
 def entry(schedule, worlds) -> dict:
-    """What the index says of a module: its ops, and the world sizes that it runs on ([outer, inner] of two axes)."""
-    return {"ops": [op.name for op in schedule.ops], "worlds": list(worlds)}
+    """What the index says of a module: its ops, the world sizes that it runs on ([outer, inner] of two axes), and
+    whether its spec is one that we ship."""
+    is_shipped = Path(schedule.path).stem in shipped()
+    return {"ops": [op.name for op in schedule.ops], "worlds": list(worlds), "shipped": is_shipped}
 
 
-def index_unbuilt(stems: list[str]) -> dict[str, dict]:
+def index(specs: dict, worlds) -> dict:
+    """The whole index, with predictions for these world sizes."""
+    rows = {key: sizes for key, sizes in MEASURED.items() if key.split(".")[0] in specs}
+    return {"specs": specs, "predictions": predicted(worlds, rows), "predicted_for": default_gpu("nvlink").upper()}
+
+
+def index_unbuilt(stems: list[str], worlds) -> dict:
     """The same of specs that nothing was built of, for ranks that are simulated: sizes that they can be run on."""
-    made = {stem: checked_spec(stem) for stem in stems}
-    return {stem: entry(s, [w for w in built_for(s.mesh) if served(s, w)]) for stem, s in made.items()}
+    made = {stem: checked_spec(stem) for stem in stems or [*shipped(), *MEASURED_BESIDE]}
+    specs = {stem: entry(s, [w for w in built_for(s.mesh) if served(s, w)]) for stem, s in made.items()}
+    return index(specs, worlds)
 
 
 def shipped() -> list[str]:
@@ -52,11 +62,11 @@ def build(path: str, folder: str) -> tuple[str, dict]:
     return Path(path).stem, entry(made.schedule, made.proven)
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", dest="folder", default="build/gpu")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     folder = os.path.abspath(args.folder)
     os.chdir(ROOT)  # a module names its spec by the path that it was built from
     paths = sorted(str(p) for f in FOLDERS for p in Path(f).glob("*.chunk"))
@@ -67,9 +77,7 @@ def main() -> int:
         for stem, found in pool.map(build, paths, [folder] * len(paths)):
             specs[stem] = found
             print(f"{stem}: {', '.join(found['ops'])}", flush=True)
-    rows = {key: sizes for key, sizes in MEASURED.items() if key.split(".")[0] in specs}
-    text = json.dumps({"specs": specs, "predictions": predicted(PREDICTED, rows)}, indent=1)
-    Path(folder, INDEX).write_text(text, encoding="utf-8")
+    Path(folder, INDEX).write_text(json.dumps(index(specs, PREDICTED), indent=1), encoding="utf-8")
     return 0
 
 

@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from watched import Case, Group, Outcome, run_cases
 SESSION = Path(__file__).resolve().parent / "rank_session.py"
 CHECK, MEASURE, COMPILE, START = 90.0, 60.0, 150.0, 120.0  # limits in seconds
 PLANTED = 1.0
+SLOWNESS = 20  # of simulated ranks, on whatever else a machine does
 COMPILING = 0.4  # of the whole time, at most
 
 
@@ -81,11 +83,15 @@ def shape_for(worlds: list, world: int):
 def plan_cases(specs: Mapping, world: int, chosen: list[str], sizes: int) -> tuple[list[Case], list[Outcome]]:
     """Checks of what is measured, the measurements (of each op so many sizes), all other checks; and what these specs
     cannot do."""
-    first = [stem for stem in dict.fromkeys(key.split(".")[0] for key in MEASURED) if stem in specs]
+    measured = dict.fromkeys(key.split(".")[0] for key in MEASURED)
+    chosen = chosen or [*measured, *(stem for stem, about in specs.items() if about["shipped"])]
+    first = [stem for stem in measured if stem in specs and stem in chosen]
     ahead, timed, rest, left_out = [], [], [], []
-    for stem in [*first, *(s for s in specs if s not in first)]:
+    for stem in [*first, *(s for s in specs if s in chosen and s not in first)]:
         shape = shape_for(specs[stem]["worlds"], world)
-        for op in specs[stem]["ops"] if not chosen or stem in chosen else ():
+        # Other ops of what is only measured may be wrong on purpose.
+        all_ops = specs[stem]["shipped"] or stem not in measured
+        for op in (op for op in specs[stem]["ops"] if all_ops or f"{stem}.{op}" in MEASURED):
             case = Case(f"check {stem}.{op}", "check", CHECK, {"stem": stem, "op": op, "shape": shape})
             if shape is None:
                 left_out.append(Outcome(case, "not served", f"the spec serves {specs[stem]['worlds']} ranks"))
@@ -134,6 +140,8 @@ def show(run: Mapping) -> str:
     parts = [heading(run), bits(run)]
     reasons = sorted({c["found"]["untimed"] for c in run["cases"] if "untimed" in c["found"]})
     parts += [f"Not timed: {why}." for why in reasons]
+    if run["predicted_for"] not in run["machine"]["name"]:
+        parts.append(f"The predictions are for {run['predicted_for']}s, which this is not.")
     if measured_rows(run):
         parts.append(table(run, run["predictions"]))
     return "\n\n".join(parts)
@@ -159,12 +167,9 @@ def machine_of(device: str) -> dict:
 def index_of(args) -> dict:
     """What is built; for simulated ranks what the specs say."""
     if args.device == "cpu":
-        from build_for_gpu import index_unbuilt, shipped
-        from multi_rows import predicted
+        from build_for_gpu import index_unbuilt
 
-        specs = index_unbuilt(args.specs or [*shipped(), "small_ar"])
-        rows = {key: sizes for key, sizes in MEASURED.items() if key.split(".")[0] in specs}
-        return {"specs": specs, "predictions": predicted((args.world or 2,), rows)}
+        return index_unbuilt(args.specs, (args.world or 2,))
     path = Path(args.build, "index.json")
     if not path.exists():
         raise SystemExit(f"there is no {path}: run tests/bench/build_for_gpu.py where chunkdsl is installed")
@@ -180,7 +185,8 @@ def run(args) -> dict:
     cases = [Case(f"planted {how}", "planted", PLANTED, {"how": how}) for how in args.plant] + cases
     made = {
         "date": time.strftime("%Y-%m-%d"), "world": world, "machine": machine,
-        "predictions": index["predictions"].get(str(world), {}), "cases": [as_record(o) for o in left_out],
+        "predictions": index["predictions"].get(str(world), {}), "predicted_for": index["predicted_for"],
+        "cases": [as_record(o) for o in left_out],
     }  # fmt: skip
 
     def say(outcome: Outcome) -> None:
@@ -200,7 +206,9 @@ def run(args) -> dict:
         if args.device == "cuda":
             modules = [c for c in cases if "stem" in c.about]
             compile_ahead(modules, starter, machine["gpus"], COMPILING * args.seconds, say)
-        run_cases(cases, starter, args.seconds - (time.monotonic() - began), START, keep)
+        slowness = SLOWNESS if args.device == "cpu" else 1
+        cases = [c if c.kind == "planted" else replace(c, limit=slowness * c.limit) for c in cases]
+        run_cases(cases, starter, args.seconds - (time.monotonic() - began), slowness * START, keep)
     made["seconds"] = round(time.monotonic() - began)
     return made
 
@@ -209,7 +217,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world", type=int, default=0, help="default: as many ranks as there are GPUs; 2 on the CPU")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--specs", type=lambda text: text.split(","), default=[], help="default: all that are built")
+    parser.add_argument("--specs", type=lambda text: text.split(","), default=[],
+                        help="default: all in specs/ and what is measured")  # fmt: skip
     parser.add_argument("--build", default="build/gpu")
     parser.add_argument("--seconds", type=float, default=500.0, help="for everything; default: 500")
     parser.add_argument("--json", default="")

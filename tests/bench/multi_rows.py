@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+FOLDERS = ("specs", "tests/gpu/specs", "tests/bench/specs")
 WORLDS = (4, 8)  # of the predictions that MODEL.md prints
 ROWS = (512, 1024, 2048, 4096, 8192, 16384)
 KIB = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -33,7 +34,7 @@ PEERS = {  # what torch has for it; where there are two, the faster one counts
 
 
 def spec_path(stem: str) -> Path:
-    return next(p for p in (ROOT / "specs", HERE / "specs") if (p / f"{stem}.chunk").exists()) / f"{stem}.chunk"
+    return next(p for p in (ROOT / f"{folder}/{stem}.chunk" for folder in FOLDERS) if p.exists())
 
 
 def shown(op: str, size: int) -> str:

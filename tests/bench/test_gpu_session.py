@@ -110,12 +110,11 @@ def test_ours_must_be_captured(on_ranks):
         gpu_session.timed({"ours": broken}, 1)
 
 
-def test_a_world_of_shared_gpus_is_not_timed(on_ranks):
-    def measure(session):
-        session.shared = True
-        return session.measure("gemm_rs", "out_proj", 2, "M", 64, True)
-
-    assert "a GPU each" in on_ranks("gemm_rs", "out_proj", measure)[0]["untimed"]
+@pytest.mark.parametrize(("world", "shared"), [(1, False), (2, True)])
+def test_one_rank_and_shared_gpus_are_not_timed(world, shared):
+    session = gpu_session.GpuSession.__new__(gpu_session.GpuSession)
+    session.world, session.shared = world, shared
+    assert "a GPU each" in session.measure("gemm_rs", "out_proj", 2, "M", 64, True)["untimed"]
 
 
 class Sized:

@@ -2,11 +2,15 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "gpu"))
+import build_for_gpu
+import modules
 import multi_gpu
 import multi_rows
 from watched import GRACE, Case, Outcome
@@ -18,7 +22,8 @@ TIMES = {"library": 200.0, "torch one_shot": 190.0, "torch two_shot": 180.0, "ou
 def made(tmp_path_factory):
     """(exit code, JSON) of a run on simulated ranks with a case that hangs before all others."""
     path = tmp_path_factory.mktemp("multi") / "out.json"
-    code = multi_gpu.main(["--device", "cpu", "--specs", "gemm_ar", "--plant", "hang", "--json", str(path)])
+    code = multi_gpu.main(["--device", "cpu", "--specs", "gemm_ar", "--plant", "hang", "--json", str(path),
+                           "--seconds", "100000"])  # fmt: skip
     return code, json.loads(path.read_text())
 
 
@@ -32,7 +37,7 @@ def test_a_hang_is_killed_and_all_others_are_done(made):
 
 def test_simulated_ranks_are_checked_against_exact_and_not_timed(made):
     _, check, measured = made[1]["cases"]
-    assert check["found"]["wrong"] == "" and check["found"]["calls"] == 3
+    assert check["found"]["wrong"] == "" and check["found"]["calls"] == 2
     assert "no evidence" in measured["found"]["untimed"] and measured["found"]["apart"]["library"] < 0.01
 
 
@@ -44,6 +49,8 @@ def test_the_table_is_printed_again_from_the_json(made, tmp_path, capsys):
     assert said == multi_gpu.show(made[1]) + "\n"
     assert "1 of 1 ops gave the bits of `exact`" in said and "- planted hang: hung" in said
     assert "| gemm_ar.down | M = 512 | - | - | - |" in said, "a prediction without a measurement"
+    assert "predictions are for H200s, which this is not" in said
+    assert "which this is not" not in multi_gpu.show(recorded())
 
 
 def recorded(**changed):
@@ -57,7 +64,8 @@ def recorded(**changed):
         {**row, "name": "b", "op": "small_ar.word", "size": 2, "how": "hung", "why": "no answer", "found": {}},
     ]  # fmt: skip
     machine = {"name": "NVIDIA H200", "gpus": 4, "torch": "2.11.0", "triton": "3.6.0", "nccl": "2.28"}
-    return {"date": "2027-01-02", "world": 4, "machine": machine, "cases": cases, "predictions": {}} | changed
+    return {"date": "2027-01-02", "world": 4, "machine": machine, "cases": cases, "predictions": {},
+            "predicted_for": "H200"} | changed  # fmt: skip
 
 
 def test_a_row_holds_times_ratios_and_the_error_of_the_prediction():
@@ -97,10 +105,12 @@ def test_the_document_has_the_predictions_and_what_was_measured():
 
 
 SPECS = {
-    "tp_mlp": {"ops": ["mlp"], "worlds": [1, 2, 4]},
-    "dp_tp_mlp": {"ops": ["mlp"], "worlds": [[1, 4], [2, 2], [4, 1]]},
-    "ring8": {"ops": ["up"], "worlds": [8]},
-    "gemm_ar": {"ops": ["down"], "worlds": [1, 2, 4]},
+    "tp_mlp": {"ops": ["mlp"], "worlds": [1, 2, 4], "shipped": True},
+    "dp_tp_mlp": {"ops": ["mlp"], "worlds": [[1, 4], [2, 2], [4, 1]], "shipped": True},
+    "ring8": {"ops": ["up"], "worlds": [8], "shipped": True},
+    "gemm_ar": {"ops": ["down"], "worlds": [1, 2, 4], "shipped": True},
+    "small_ar": {"ops": ["guess", "word", "rounds"], "worlds": [2], "shipped": False},
+    "rs_pull": {"ops": ["f"], "worlds": [1, 2, 4], "shipped": False},
 }
 
 
@@ -110,13 +120,34 @@ def test_what_is_measured_is_checked_and_timed_before_the_rest():
     assert names[0] == "check gemm_ar.down" and names[-2:] == ["check tp_mlp.mlp", "check dp_tp_mlp.mlp"]
     assert [n for n in names if n.startswith("time")] == [f"time gemm_ar.down M = {m}" for m in multi_rows.ROWS[:-1]]
     assert [c.about["shape"] for c in cases][-2:] == [4, [2, 2]]
-    assert [(o.case.name, o.how) for o in left_out] == [("check ring8.up", "not served")]
-    assert [c.name for c in multi_gpu.plan_cases(SPECS, 4, ["tp_mlp"], 99)[0]] == ["check tp_mlp.mlp"]
+    assert [(o.case.name, o.how) for o in left_out if o.case.about["stem"] != "small_ar"] == [
+        ("check ring8.up", "not served")]  # fmt: skip
+    chosen = multi_gpu.plan_cases(SPECS, 4, ["tp_mlp", "rs_pull"], 99)[0]
+    assert [c.name for c in chosen] == ["check tp_mlp.mlp", "check rs_pull.f"]
+
+
+def test_the_index_says_what_the_modules_hold(monkeypatch, tmp_path):
+    monkeypatch.chdir(Path(__file__).parent)  # the program goes elsewhere
+    monkeypatch.setattr(build_for_gpu, "ProcessPoolExecutor", ThreadPoolExecutor)
+    assert build_for_gpu.main(["--only", "rs_pull", "-o", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "index.json").read_text())
+    monkeypatch.setattr(modules, "FOLDER", tmp_path)
+    built = modules.load("rs_pull")
+    assert found["specs"] == {"rs_pull": {"ops": list(built.OPS), "worlds": list(built.PROVEN), "shipped": False}}
+    assert build_for_gpu.index_unbuilt(["rs_pull"], build_for_gpu.PREDICTED) == found
+    assert found["predicted_for"] == "H200"
+
+
+def test_of_what_is_only_measured_the_measured_ops_are_checked():
+    cases, _ = multi_gpu.plan_cases(SPECS, 2, [], 1)
+    of_it = [c.name for c in cases if c.about["stem"] == "small_ar"]
+    assert of_it == [f"{what} small_ar.{op}{size}" for what, size in (("check", ""), ("time", " 4 KiB"))
+                     for op in ("word", "rounds")]  # fmt: skip
 
 
 def test_a_world_that_no_spec_serves_has_no_cases():
     cases, left_out = multi_gpu.plan_cases(SPECS, 3, [], 99)
-    assert cases == [] and len(left_out) == len(SPECS)
+    assert cases == [] and len(left_out) == 6
 
 
 def test_it_refuses_to_start_with_multicast(monkeypatch):
