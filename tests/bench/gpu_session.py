@@ -71,7 +71,8 @@ class GpuSession:
         self.leave()
         cls, machine = load(stem), self.machine()
         free = min(machine.vote(torch.cuda.mem_get_info()[0])) * SHARE / (self.world if self.shared else 1)
-        bound = min(CHECKED) if self.compiles else self.task["rows"].get(stem, max(CHECKED))
+        # Compiling takes little memory, but not so few rows that a size of 1 became a constant of the kernels.
+        bound = max(CHECKED) if self.compiles else self.task["rows"].get(stem, max(CHECKED))
         bounds = {k: max(low, min(high, bound)) for k, (low, high, _) in cls.RANGES.items()}
         while needed_bytes(cls, bounds, shape) > free:
             smaller = {k: max(low, bounds[k] // 2) for k, (low, _, _) in cls.RANGES.items()}
@@ -87,6 +88,7 @@ class GpuSession:
             self.module.close()
         self.key = self.module = None
         gc.collect()
+        torch.cuda.empty_cache()
 
     def close(self) -> None:
         self.leave()

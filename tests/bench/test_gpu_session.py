@@ -142,6 +142,19 @@ def test_an_instance_is_made_as_large_as_the_memory_allows(monkeypatch, free, ro
     assert modules.needed_bytes(Sized, {"M": rows}, 2) <= 0.6 * free
 
 
+def test_a_module_that_is_compiled_is_small_but_of_more_than_one_row(monkeypatch):
+    session = sized(monkeypatch, 1e9)
+    session.compiles = True
+    assert session.instance("any", 2).bounds == {"M": 2048}
+
+
+def test_the_module_before_is_closed(monkeypatch):
+    session, closed = sized(monkeypatch, 1e9), []
+    monkeypatch.setattr(Sized, "close", lambda m: closed.append(m), raising=False)
+    first, second = session.instance("any", 2), session.instance("any", [1, 2])
+    assert closed == [first] and session.module is second and session.key == ("any", (1, 2))
+
+
 def test_a_module_that_cannot_fit_says_so(monkeypatch):
     with pytest.raises(RuntimeError, match="does not fit"):
         sized(monkeypatch, 100.0).instance("any", 2)
@@ -152,6 +165,7 @@ def sized(monkeypatch, free):
     session.task, session.key, session.module, session.mesh = {"rows": {"any": 16384}}, None, None, {}
     session.world, session.shared, session.compiles = 2, False, False
     session.machine = lambda: SimpleNamespace(vote=lambda value: [value, value])
+    session.mesh_of = lambda cls, shape: None
     monkeypatch.setattr(gpu_session, "load", lambda stem: Sized)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
     return session
