@@ -90,6 +90,7 @@ def run_op(
         instance.check()
         exact = [whole_result(callable_.exact, op, x, machine.rank) for x in inputs]
         instance.check()
+        at_once(callable_.machine)
         plain = [whole_result(callable_.fallback, op, x, machine.rank) for x in inputs if fallback]
         instance.close()
         return list(zip(fused, exact, strict=True)), plain
@@ -137,6 +138,18 @@ def whole_result(call, op: OpSchedule, x: Inputs, rank: int) -> tuple[torch.Tens
     names = [p.name for p in op.parameters]
     tensors = [t.clone() if n in op.updates else t for n, t in zip(names, x.shards[rank], strict=True)]
     return (*as_tuple(call(*tensors, **x.dims)), *(tensors[names.index(n)] for n in op.updates))
+
+
+def at_once(machine) -> None:
+    """Launches of this simulated machine end before they return. A fallback is torch's own operations, which run when
+    they are called, around users' kernels, which are queued."""
+    queue = machine.launch
+
+    def launch(*given, **named):
+        queue(*given, **named)
+        machine.synchronize()
+
+    machine.launch = launch
 
 
 def as_tuple(value) -> tuple[torch.Tensor, ...]:
