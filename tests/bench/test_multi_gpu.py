@@ -1,6 +1,7 @@
 """The program for several GPUs, without one: its cases on simulated ranks, its JSON, its tables, its refusals."""
 
 import json
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -148,6 +149,22 @@ def test_of_what_is_only_measured_the_measured_ops_are_checked():
 def test_a_world_that_no_spec_serves_has_no_cases():
     cases, left_out = multi_gpu.plan_cases(SPECS, 3, [], 99)
     assert cases == [] and len(left_out) == 6
+
+
+ON_A_GPU = {
+    "bench": ("multi_gpu", "multi_rows", "watched", "rank_session", "gpu_session", "peers"),
+    "gpu": ("checks", "timing", "modules", "local_ranks", "check_processes"),
+}
+
+
+def test_what_runs_on_a_gpu_needs_no_part_of_the_compiler():
+    """There is no lark there: what else is imported of chunkdsl, functions import that run elsewhere."""
+    tests, found = Path(__file__).parent.parent, set()
+    for folder, names in ON_A_GPU.items():
+        for name in names:
+            text = (tests / folder / f"{name}.py").read_text(encoding="utf-8")
+            found |= set(re.findall(r"^(?:from|import) (chunkdsl\S*)", text, re.MULTILINE))
+    assert found == {"chunkdsl.runtime.machine"}
 
 
 def test_it_refuses_to_start_with_multicast(monkeypatch):

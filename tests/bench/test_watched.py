@@ -76,6 +76,16 @@ def test_a_case_that_is_lost_gives_way_to_its_other_form():
     assert found == [("one", "done"), ("raises", "failed"), ("two", "done"), ("three", "done")] and len(groups) == 2
 
 
+def test_of_a_group_that_is_gone_the_exit_code_is_known():
+    """With nobody left the pipe ends, maybe before the process has."""
+    group = Group([sys.executable, "-S", "-E", "-c", RANK], [{"RANK": "0", "NAMES": '["dies"]'}])
+    assert group.next(FOREVER) == {"begin": "dies"}
+    while (said := group.next(FOREVER)) and "died" not in said:
+        pass
+    assert (said or group.last()) == {"died": "exit code 7", "rank": 0}
+    assert group.end()
+
+
 def test_groups_that_cannot_start_are_given_up():
     found, details, groups = outcomes("no start", "no start", "one", "two")
     assert [how for _, how in found] == ["failed", "failed", "not run", "not run"] and len(groups) == 2

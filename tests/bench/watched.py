@@ -107,6 +107,17 @@ class Group:
                     return {"died": f"{'signal' if signalled else 'exit code'} {ended.si_status}", "rank": rank}
         return {}
 
+    def last(self) -> dict:
+        """Of a group whose pipe is closed, the first process that ended badly; it may still be about to end."""
+        until = time.monotonic() + GRACE
+        while not (dead := self._dead()) and not self._all_ended() and time.monotonic() < until:
+            time.sleep(0.01)
+        return dead
+
+    def _all_ended(self) -> bool:
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return all(p.returncode is not None or os.waitid(os.P_PID, p.pid, how) for p in self.processes)
+
     def end(self, patience: float = GRACE) -> bool:
         """Kill every process of the group. Whether all of them, and what else held the pipe, are gone."""
         if self.processes:
@@ -179,6 +190,7 @@ class Watch:
                 return
             if "begin" not in said and "end" not in said:
                 how = "failed" if "failed" in said else "died"
+                said = said or self.group.last()
                 why = f"rank {said['rank']}: {said[how]}" if said else "all have left"
                 yield Outcome(self.left.popleft(), how, why if running else f"before it began: {why}", seconds=spent)
                 return
