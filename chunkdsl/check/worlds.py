@@ -194,5 +194,6 @@ def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
         for t in n.body.tensors if n.body else ():
             length = local_size(t.shape[-1], {}, world, 0) * sizes[t.dtype] if isinstance(t.shape[-1].size, int) else 0
             if t.source in {b.name for b in op.buffers} and not t.strided and length % 16:
-                return f"rows of {t.parameter} have {length} bytes, and {n.body.function} takes no stride for them"
+                mend = "pass one, or let the op return them"
+                return f"rows of {t.parameter} have {length} bytes, and {n.body.function} takes no stride: {mend}"
     return ""

@@ -40,7 +40,8 @@ class Value:
     cast         (t,)          (dtype is the type's)
     rms_norm     (t, g)        eps; t / sqrt(mean of a row's squares + eps) * g
     rms_norm_grad (t, d)       eps; the cotangent of t where d is that of t / sqrt(mean of a row's squares + eps)
-    kernel       arguments     item (name of a `kernel` item)
+    kernel       arguments     item (name of a `kernel` item); its first result
+    output       (kernel,)     index; another result of the call
     """
 
     kind: str

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from chunkdsl.ir.types import DimRef, evaluate
+from chunkdsl.kernels.beside import check_beside
 from chunkdsl.kernels.binding import Binding, Stride
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.loops import MANY, persistent_step
@@ -102,6 +103,7 @@ class Finder:
             self.check_touches(sizes, touches)
         self.check_addresses(*min(seen, key=lambda s: len(s[1])))
         found = self.fit(seen, block, column)
+        check_beside(self, found, seen, block, column)
         if not found.block and self.loops:
             found = self.in_turns(found, small, [touches for _, touches in seen])
         largest = self.check_largest(found)

@@ -190,7 +190,8 @@ class Derivatives:
                 slope = self.unary(f"{kind}_grad", self.again(v.args[0]))
                 self.give(v.args[0], self.pointwise("mul", d, slope, v.span))
             case _:
-                self.refuse(f"`{v.kind}`", v.span, "write the backward pass as an op of its own")
+                what = "a kernel's call" if v.kind in ("kernel", "output") else f"`{v.kind}`"
+                self.refuse(what, v.span, "write the backward pass as an op of its own")
 
     def gathered(self, v: Value, d: Value) -> None:
         if not all(isinstance(d.type.placements[axis], Partial) for axis in axes_of(v)):

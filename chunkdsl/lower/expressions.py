@@ -61,6 +61,8 @@ class Expressions:
         self.failed = False
         self.scopes: list[Scope] = []
         self.statement: nodes.Expr | None = None  # the value of the statement being lowered
+        self.targets = 1  # names that this statement binds
+        self.outputs: dict[Value, tuple[Operand, ...]] = {}  # of a kernel's call its results behind the first
         self._near: Nearest | None = None
 
     # ---- what calls.py uses too

@@ -15,6 +15,7 @@ from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
 from chunkdsl.lower.kernel_tiles import KernelTiles
+from chunkdsl.plan.body import written_by
 from chunkdsl.plan.extents import matrix_name
 from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import (
@@ -89,6 +90,8 @@ class OpBuilder(KernelTiles):
         if self._arrives(value) and not is_result:
             self._gather(value, name)
             return
+        if value.kind == "output":
+            return  # kept by the launch of its call
         if value.kind == "stack":
             for i, matrix in enumerate(value.args):
                 place = Destination("local", matrix_name(source, i), self._dtype(matrix), self._layout(matrix))
@@ -104,7 +107,7 @@ class OpBuilder(KernelTiles):
 
     def _copy_result(self, name: str, value: Value) -> None:
         """A result that is another name of a value, or a gathered value itself, gets a launch that copies it."""
-        written = {n.destination.buffer for n in self.launches if n.destination.kind == "local"}
+        written = {name for n in self.launches if n.destination.kind == "local" for name in written_by(n)}
         if name in written or value.kind == "stack":
             return
         self.target = name
@@ -130,7 +133,7 @@ class OpBuilder(KernelTiles):
 
     def _tiles(self, value: Value, name: str, destination: Destination, *, space=None, scatter=None) -> None:
         """`scatter`: (Choices result, chunk, moves) when the destination sends chunks."""
-        if value.kind == "kernel":
+        if value.kind == "kernel" and value not in self.places:
             self._kernel_tiles(value, name, destination, scatter)
             return
         self._place_kernels(value, name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from chunkdsl.check.kernels import kernel_argument, kernel_size_sharded
 from chunkdsl.diagnostics import Label
 from chunkdsl.ir.types import DimRef, DType, Partial, Placement, Replicate, Shard, SymSize, TensorType
+from chunkdsl.kernels.binding import BoundTensor
 from chunkdsl.lower.kernel_items import DeclaredKernel
 from chunkdsl.lower.layouts import refuse_layouts
 from chunkdsl.lower.operands import Operand
@@ -46,9 +47,11 @@ def lower_kernel_call(e: Expressions, call: nodes.Call, kernel: DeclaredKernel) 
         return None
     if any(o is None for o in operands):
         return None
-    if len(kernel.binding.results) != 1:
-        e.fail(kernel_argument(f"`{kernel.name}` has {len(kernel.binding.results)} results", call.span, "this call",
-                               (), "this version calls kernels with one result"))
+    results = kernel.binding.results
+    if len(results) != (e.targets if call is e.statement else 1):
+        usage = f"`{', '.join(r.name.lower() for r in results)} = {kernel.name}(...)` as a statement"
+        e.fail(kernel_argument(f"`{kernel.name}` has {len(results)} result{'s' * (len(results) > 1)}", call.span,
+                               "this call", (), f"bind each to a name: {usage}"))
         return None
     if refuse_layouts("a kernel's argument", operands, call.span, e.fail, "gather it, or use contiguous shards"):
         return None
@@ -56,8 +59,12 @@ def lower_kernel_call(e: Expressions, call: nodes.Call, kernel: DeclaredKernel) 
     for bound, operand in zip(tensors, operands, strict=True):
         if not unify(e, kernel, bound, operand, sizes):
             return None
-    typed = result_type(e, call, kernel, operands, sizes)
-    return e.make("kernel", tuple(operands), typed, call, item=kernel.name) if typed else None
+    types = [result_type(e, call, kernel, bound, operands, sizes) for bound in results]
+    if None in types:
+        return None
+    made = e.make("kernel", tuple(operands), types[0], call, item=kernel.name)
+    e.outputs[made.value] = tuple(e.make("output", (made,), t, call, index=i) for i, t in enumerate(types[1:], 1))
+    return made
 
 
 def unify(e: Expressions, kernel: DeclaredKernel, bound, operand: Operand, sizes: dict[str, Unified]) -> bool:
@@ -112,9 +119,9 @@ def wide_enough(e: Expressions, kernel: DeclaredKernel, bound, dtype: DType, spa
 
 
 def result_type(
-    e: Expressions, call: nodes.Call, kernel: DeclaredKernel, operands: list[Operand], sizes: dict[str, Unified]
-) -> Typed | None:
-    bound = kernel.binding.results[0]
+    e: Expressions, call: nodes.Call, kernel: DeclaredKernel, bound: BoundTensor, operands: list[Operand],
+    sizes: dict[str, Unified],
+) -> Typed | None:  # fmt: skip
     where = Label(kernel.spans[bound.name], f"the result `{bound.name}`")
     shape: list[SymSize] = []
     names: list[str | None] = []
@@ -132,7 +139,7 @@ def result_type(
             continue
         places = [i for i, d in enumerate(bound.dims) if d == DimRef(name)]
         labels = (Label(known.operand.span, e.speech.type(known.operand)), where)
-        if not places and name not in kernel.sums:
+        if not places and (bound.name, name) not in kernel.sums:
             e.fail(kernel_size_sharded(name, "and the result does not have it", call.span, labels,
                                        f"gather it, or write `sum {name}` behind the result if it is added over"))
             return None

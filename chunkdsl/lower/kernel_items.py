@@ -29,12 +29,13 @@ MOST_IN_A_BLOCK = 1 << 20  # elements of a tile in Triton
 
 @dataclass(frozen=True)
 class DeclaredKernel:
-    """`sums`: sizes which, when they are sharded, make the result Partial. `spans`: where each tensor is bound."""
+    """`sums`: (result, size): a size which, when it is sharded, makes the result Partial. `spans`: where each tensor is
+    bound."""
 
     node: nodes.Kernel
     source: KernelSource
     binding: Binding
-    sums: frozenset[str]
+    sums: frozenset[tuple[str, str]]
     spans: dict[str, Span]
 
     @property
@@ -91,7 +92,7 @@ class _Item:
             tuple(self.constants.items()),
             tuple(self.options.items()),
         )
-        sums = {n.text for t in tensor_nodes if t.partial for n in t.partial.names}
+        sums = {(t.name.text, n.text) for t in tensor_nodes if t.partial for n in t.partial.names}
         return DeclaredKernel(item, s, binding, frozenset(sums), {t.name.text: t.span for t in tensor_nodes})
 
     def sorted_bindings(self):

@@ -59,15 +59,20 @@ class KernelTiles(Dealing):
                 sources.append(operand.source)
             else:
                 sources.append(self._place(arg, f"{name}_{bound.name}")[0])
-        if len(kernel.binding.results[0].block) > 1:
-            self._aligned(value, value.span)
         self._travel_together([*arriving.values()])
         settled = next((other for _, other in arriving.values()), None)
         extents = self._own_sizes(kernel, value)
         gathered = tuple(
             b.name for b, a in zip(kernel.binding.tensors, value.args, strict=True) if a.kind == "all_gather"
         )
-        found, texts = self._traced(kernel, value, extents, gathered, destination.kind != "local")
+        beside = self._outputs(value)
+        for result, made in zip(kernel.binding.results, (value, *beside), strict=True):
+            if len(result.block) > 1:
+                self._aligned(made, made.span)
+            if result.dims[0] != kernel.binding.results[0].dims[0]:
+                what = f"a kernel's result `{result.name}` whose rows are not those of the first one"
+                self._refuse(what, "store it by a kernel of its own", made.span)
+        found, texts = self._traced(kernel, [value, *beside], extents, gathered, destination.kind != "local")
         moves, stagings, chunk, arrived = [], [], None, None
         rows = self._rows(value)
         if settled:
@@ -97,10 +102,23 @@ class KernelTiles(Dealing):
             name, value, space, self._walk(settled, scatter), chunk, arrived, tiling, None, (), None, None, {}, [], "",
             destination, scatter[1] if scatter else None, tuple(moves),
             stagings[0] if stagings else None,
-            self._body(kernel, value, extents, sources, destination, found, texts),
+            self._body(kernel, {value: destination, **beside}, extents, sources, found, texts),
         )  # fmt: skip
         n = self.launches[-1]
         self.launches[-1] = replace(n, rows=rows, body=replace(n.body, also=tuple(stagings[1:])))
+
+    def _outputs(self, value: Value) -> dict[Value, Destination]:
+        """The other results of a call, in their order, and where each is kept: bound to names by the same statement."""
+        found: dict[Value, Destination] = {}
+        for s in self.op.statements:
+            if s.value.kind != "output" or s.value.args[0] is not value:
+                continue
+            is_result = any(n == s.target and v is s.value for n, v in self.op.results)
+            source = s.target if is_result else self._fresh(f"{self.op.name}_{s.target}")
+            found[s.value] = self._local(s.value, source, is_result)
+            self.places[s.value] = (source, self._layout(s.value))
+            self.names[s.value] = s.target
+        return found
 
     def _travel_together(self, arriving) -> None:
         """Several gathered arguments: a chunk is the same rows of all of them, and each has a lane of its own."""
@@ -125,17 +143,18 @@ class KernelTiles(Dealing):
                     found[own.name] = Extent(extent.size, extent.sharded or arg.type.axis_sharding(i) is not None)
         return found
 
-    def _traced(self, kernel: DeclaredKernel, value: Value, extents: dict[str, Extent], gathered, sent: bool):
+    def _traced(self, kernel: DeclaredKernel, values: list[Value], extents: dict[str, Extent], gathered, sent: bool):
         """The footprint and the two texts. Refuses the op where the kernel is unfit."""
         from chunkdsl.kernels.answers import find_footprint  # imports torch and Triton
         from chunkdsl.kernels.footprint import Question
 
+        value = values[0]
         sizes = {name: max(1, evaluate(e.size, self.highs)) for name, e in extents.items()}
         placement = value.type.placements[0]
         cut = kernel.binding.results[0].dims[placement.dim].name if isinstance(placement, Shard) else ""
         typed = [replace(t, dtype=self._dtype(a)) for t, a in zip(kernel.binding.tensors, value.args, strict=True)]
-        result = replace(kernel.binding.results[0], dtype=self._dtype(value))
-        binding = replace(kernel.binding, tensors=tuple(typed), results=(result,))
+        made = [replace(r, dtype=self._dtype(v)) for r, v in zip(kernel.binding.results, values, strict=True)]
+        binding = replace(kernel.binding, tensors=tuple(typed), results=tuple(made))
         try:
             by_ticket(kernel.source)  # a text that cannot be rewritten is not run
             found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cut))
@@ -146,7 +165,11 @@ class KernelTiles(Dealing):
             self.report.add(kernel_cannot_be_fused(path, line, fault.reason, code, value.span, fault.mend))
             raise Refused from None
 
-    def _body(self, kernel: DeclaredKernel, value: Value, extents, sources, destination, found, texts) -> KernelBody:
+    def _body(
+        self, kernel: DeclaredKernel, made: dict[Value, Destination], extents, sources, found, texts
+    ) -> KernelBody:
+        """`made`: the results and where they go."""
+        value = next(iter(made))
         binding, reads = kernel.binding, dict(found.reads)
         tensors = [
             BodyTensor(
@@ -155,20 +178,15 @@ class KernelTiles(Dealing):
             )
             for b, arg, source in zip(binding.tensors, value.args, sources, strict=True)
         ]  # fmt: skip
-        result = binding.results[0]
-        shape = self._extents(value)
-        tensors.append(
-            BodyTensor(
-                result.pointer, destination.buffer, destination.dtype, shape, result.dims, "", True, result.strided,
-                block=result.block,
-            )
-        )
+        for result, (v, d) in zip(binding.results, made.items(), strict=True):
+            tensors.append(BodyTensor(result.pointer, d.buffer, d.dtype, self._extents(v), result.dims, "", True,
+                                      result.strided, block=result.block))  # fmt: skip
         pointers = {t.name: t.pointer for t in binding.all}
         scalars = [
             BodyScalar(name, 0, (pointers[v.tensor], v.index)) if isinstance(v, Stride) else BodyScalar(name, v)
             for name, v in binding.scalars
         ]
-        row = result.dims[0]
+        row = binding.results[0].dims[0]
         order = found.order
         return KernelBody(
             item=kernel.name,

@@ -31,7 +31,7 @@ class _OpLowering:
     def run(self) -> Op | None:
         e = self.expressions
         params = [p for node in self.item.params if (p := self._param(node)) is not None]
-        statements = [s for node in self.item.body if (s := self._statement(node)) is not None]
+        statements = [s for node in self.item.body for s in self._statement(node)]
         results = [r for name in self._unique_results() if (r := self._result(name)) is not None]
         updates = [u for p in params if p.inout and (u := self._update(p)) is not None]
         if e.failed:
@@ -71,21 +71,23 @@ class _OpLowering:
             what = f"a tensor of {declared.type.dtype.value} in an op"
             self.expressions.fail(not_built_yet(what, declared.dtype_span, "use bf16, f16 or f32"))
 
-    def _statement(self, node: nodes.Statement) -> Statement | None:
+    def _statement(self, node: nodes.Statement) -> list[Statement]:
+        """One for each name that it binds to something new."""
         e = self.expressions
         self.file.report.watch()
-        e.statement = node.value
+        e.statement, e.targets = node.value, len(node.targets)
         if node.policy is None:
             operand = e.lower(node.value)
         else:
             operand = e.within(node.policy, node.span, "this statement", node.value)
-        if len(node.targets) > 1:
+        operands = [operand, *(e.outputs.get(operand.value, ()) if operand is not None and e.targets > 1 else ())]
+        if len(node.targets) != len(operands):
             if operand is not None:
                 e.fail(rules.wrong_number_of_targets(len(node.targets), node.value.span))
-            for target in node.targets:
-                self._bind(target, None)
-            return None
-        target = node.targets[0]
+            operands = [None] * len(node.targets)
+        return [s for t, o in zip(node.targets, operands, strict=True) if (s := self._bound(t, o, node)) is not None]
+
+    def _bound(self, target: nodes.Name, operand: Operand | None, node: nodes.Statement) -> Statement | None:
         if not self._bind(target, operand) or operand is None:
             return None
         if operand.value.kind in ("const", "param") or id(operand.value) in self.computed:

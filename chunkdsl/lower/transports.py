@@ -114,7 +114,7 @@ class Transports(Epilogue):
             routing = halves[0]
         elif routing is not None and built_in(settle, routing):
             routing = None
-        kernel = source.kind == "kernel"
+        kernel = source.kind == "kernel" and source not in self.places
         info = settle.reduce(algorithm, kernel) if routing is None else settle_sum(settle, routing)
         wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
         one_shot = algorithm == "one_shot"

@@ -94,14 +94,30 @@ class KernelBody:
         return max(found, key=lambda t: READS.index(t.gathered)) if found else None
 
     @property
+    def results(self) -> tuple[BodyTensor, ...]:
+        """What goes to the launch's destination, then what is kept on this rank beside it."""
+        return tuple(t for t in self.tensors if t.result)
+
+    @property
     def made_rows(self) -> SymSize:
         """The row dim of the result: not always that of what arrives."""
-        return next(t.shape[0].size for t in self.tensors if t.result)
+        return self.results[0].shape[0].size
 
     @property
     def arriving(self) -> tuple[str, ...]:
         """Flags of the chunks of all gathered arguments, which have the same rows."""
         return tuple(dict.fromkeys(t.arrived for t in self.tensors if t.gathered))
+
+
+def written_by(launch: Launch) -> tuple[str, ...]:
+    """The buffers and results that its tiles fill."""
+    return (launch.destination.buffer, *(t.source for t in (launch.body.results[1:] if launch.body else ())))
+
+
+def columns_of(launch: Launch, buffer: str) -> Extent:
+    """Of one of them."""
+    beside = launch.body.results[1:] if launch.body else ()
+    return next((t.shape[-1] for t in beside if t.source == buffer), launch.cols)
 
 
 def stagings(launch: Launch) -> tuple[Staging, ...]:

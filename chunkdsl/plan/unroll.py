@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from chunkdsl.ir.meshes import inner_of
 from chunkdsl.ir.types import evaluate
-from chunkdsl.plan.body import stagings
+from chunkdsl.plan.body import columns_of, stagings, written_by
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.plan import Access, Act, Buffer, Plan, Region
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
@@ -133,27 +133,27 @@ def _results(op: OpSchedule, world: int, rank: int, call: int, dims: Dims, conte
     """What must be in the results when the call ends."""
     kept = {b.name for b in op.buffers}
     for n in op.launches:
-        if n.destination.kind == "local" and n.destination.buffer not in kept:
-            what, mask = contents.of(n)
-            for region, origin in _result(op, n, world, rank, call, dims):
+        for name in written_by(n) if n.destination.kind == "local" else ():
+            what, mask = contents.of(n, name)
+            for region, origin in _result(op, n, name, world, rank, call, dims) if name not in kept else ():
                 yield Access(Act.NEED, region, None, what, mask, (origin, 0))
-    written = {n.destination.buffer for n in op.launches}
+    written = {name for n in op.launches for name in written_by(n)}
     for name in (name for r in op.results for name in r.written):
         if name not in written:  # nothing makes it: coverage says so
             yield Access(Act.NEED, Region(name, rank, call, 0, 1, 0, 1), None, name)
 
 
 def _result(
-    op: OpSchedule, n: Launch, world: int, rank: int, call: int, dims: Dims
+    op: OpSchedule, n: Launch, name: str, world: int, rank: int, call: int, dims: Dims
 ) -> Iterator[tuple[Region, int]]:
     """The whole of a result on one rank, in regions with the rows of the tensor that they begin with."""
-    declared = next((r.shape[0].layout for r in op.results if r.name == n.destination.buffer and r.shape), n.layout)
+    declared = next((r.shape[0].layout for r in op.results if r.name == name and r.shape), n.layout)
     made = n.body.made_rows if n.body else n.rows
     g = Geometry.of(made, False, op.pad, dims, world, inner_of(op.over, dims), declared)
-    cols = local_size(n.cols, dims, world, rank, op.over)
+    cols = local_size(columns_of(n, name), dims, world, rank, op.over)
     runs = g.runs(rank, 0, g.height(rank)) if n.destination.layout == "own" else ((0, 0, g.rows),)
     for at, origin, rows in runs:
-        region = Region(n.destination.buffer, rank, call, at, at + rows, 0, cols)
+        region = Region(name, rank, call, at, at + rows, 0, cols)
         if not region.empty:
             yield region, origin
 

@@ -5,7 +5,7 @@ A content is (name, mask of addends). Names are compared, never looked into.
 
 from __future__ import annotations
 
-from chunkdsl.plan.body import stagings
+from chunkdsl.plan.body import stagings, written_by
 from chunkdsl.plan.schedule import Launch, OpSchedule
 
 Content = tuple[str, int]
@@ -15,8 +15,10 @@ class Contents:
     def __init__(self, op: OpSchedule, world: int) -> None:
         self._op, self._all = op, (1 << world) - 1
 
-    def of(self, n: Launch) -> Content:
-        """What a launch leaves in its destination."""
+    def of(self, n: Launch, buffer: str = "") -> Content:
+        """What a launch leaves in its destination, or in another `buffer` that it fills."""
+        if buffer in written_by(n)[1:]:
+            return f"{n.name}: {buffer}", 1
         if n.sums:
             return f"{n.sums.parts.source} sum", self._all
         if n.operands and n.operands[0].arrived and not n.products and not n.moves:
@@ -27,7 +29,7 @@ class Contents:
 
     def maker(self, buffer: str) -> Launch | None:
         """The launch whose tiles write a buffer."""
-        return next((n for n in self._op.launches if n.destination.buffer == buffer), None)
+        return next((n for n in self._op.launches if buffer in written_by(n)), None)
 
     def gathered(self, buffer: str) -> Content:
         """What lies in a symmetric buffer that tiles read: staged shards, or what a launch sent to every rank."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from chunkdsl.ir.meshes import grid_of, inner_of
+from chunkdsl.plan.body import columns_of, written_by
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.schedule import Launch, OpSchedule
@@ -69,7 +70,7 @@ class Frame:
         """How the rows of a tensor are cut that this rank has a shard of: as declared, or as the launch that makes it
         does; not as its reader takes it to be."""
         declared = [p.shape[0].layout for p in self.op.parameters if p.name == source]
-        found = declared or [n.layout for n in self.op.launches if n.destination.buffer == source]
+        found = declared or [n.layout for n in self.op.launches if source in written_by(n)]
         return replace(self.geometry, layout=found[0])
 
     def reads_local(self, source: str, rank: int, low: int, high: int) -> list[Access]:
@@ -80,8 +81,9 @@ class Frame:
             rows = maker.body.made_rows if maker.body else maker.rows
             g = Geometry.of(rows, False, self.op.pad, self.dims, self.world, self.inner, maker.layout)
             over, ranks = self.op.over, range(self.world)
-            cols = [local_size(maker.cols, self.dims, self.world, rank, over) for rank in ranks]
-            self._local[source] = *self.contents.of(maker), g if own else None, cols
+            wide = columns_of(maker, source)
+            cols = [local_size(wide, self.dims, self.world, rank, over) for rank in ranks]
+            self._local[source] = *self.contents.of(maker, source), g if own else None, cols
         what, mask, g, cols = self._local[source]
         if not cols[rank] or low >= high:
             return []

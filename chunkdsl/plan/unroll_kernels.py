@@ -162,18 +162,32 @@ def _block_accesses(f: Frame, rank: int, first: int, live: int) -> Iterator[Acce
             a, b = max(first - shard * g.shard, 0), min(live - shard * g.shard, f.heights[shard])
             if a < b:
                 yield from tile_accesses(f, rank, shard, shard, a, b)
+                yield from _beside(f, rank, shard, a, b)
     else:
         owner = rank if f.launch.space == "own" else 0
         yield from tile_accesses(f, rank, owner, owner, first, live)
+        yield from _beside(f, rank, owner, first, live)
+
+
+def _beside(f: Frame, rank: int, owner: int, first: int, live: int) -> Iterator[Access]:
+    """Rows first..live of a shard of the results behind the first, which stay on this rank."""
+    for t in f.launch.body.results[1:]:
+        what, mask = f.contents.of(f.launch, t.source)
+        for row, origin, rows in f.geometry.runs(owner, first, live):
+            at = row if f.launch.destination.layout == "own" else origin
+            slot, cols = 0 if t.source in f.kinds else f.call, f.local(t.shape[-1], rank)
+            region = Region(t.source, rank, slot, at, at + rows, 0, cols)
+            if not region.empty:
+                yield Access(Act.PUT, region, None, what, mask, (origin, 0))
 
 
 def _whole_result(f: Frame, rank: int) -> Iterator[Access]:
-    """All of the result, by a kernel that is not tied to rows."""
+    """All of the results, by a kernel that is not tied to rows."""
     d, body = f.launch.destination, f.launch.body
-    result = next(t for t in body.tensors if t.result)
-    rows, cols = (f.local(e, rank) for e in (result.shape[0], result.shape[-1]))
-    what, mask = f.contents.of(f.launch)
-    start = f.start(result.shape[0], rank) if d.layout == "own" else 0
-    region = Region(d.buffer, rank, 0 if d.buffer in f.kinds else f.call, 0, rows, 0, cols)
-    if not region.empty:
-        yield Access(Act.PUT, region, None, what, mask, (start, 0))
+    for t in body.results:
+        rows, cols = (f.local(e, rank) for e in (t.shape[0], t.shape[-1]))
+        what, mask = f.contents.of(f.launch, t.source)
+        start = f.start(t.shape[0], rank) if d.layout == "own" else 0
+        region = Region(t.source, rank, 0 if t.source in f.kinds else f.call, 0, rows, 0, cols)
+        if not region.empty:
+            yield Access(Act.PUT, region, None, what, mask, (start, 0))

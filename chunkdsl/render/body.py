@@ -23,6 +23,7 @@ class BodyView:
         self.launch, self.body, self.held, self.pitched = launch, launch.body, held, pitched
         self.extents: Mapping[str, Extent] = dict(self.body.sizes)
         self.dim_text = dim_text
+        self.result = self.body.results[0]
         self.by_parameter = {t.parameter: t for t in self.body.tensors}
         self.fixed = {n: e.size for n, e in self.extents.items() if isinstance(e.size, int) and not e.sharded}
 
@@ -53,7 +54,7 @@ class BodyView:
             return "math.prod(grid)"
         heads = f'max(1, cdiv(sizes["{b.row}"], {b.block}))'
         if b.columns:
-            last = next(t for t in b.tensors if t.result).shape[-1]
+            last = self.result.shape[-1]
             return f"cdiv({self.extent_text(last)}, {b.columns})"
         return f"math.prod(grid) // {heads}"
 
@@ -93,7 +94,7 @@ class BodyView:
 
     def tensor(self, t: BodyTensor, exact: bool) -> str:
         d = self.launch.destination
-        if t.result:
+        if t is self.result:
             if d.kind != "local":
                 return f"exact_{d.buffer}"
             return f"self._{d.buffer}" if d.buffer in self.pitched else f"{d.buffer}_"
@@ -124,30 +125,31 @@ class BodyView:
             many, blocks = "tl.maximum(per_block, 1)", "tl.cdiv(shard, BM)"
         return f"{many} * {blocks}" if self.body.block else many
 
-    def plain_result(self, parts: str) -> str:
-        """What the fallback calls the result. `parts`: the buffer of partial sums, if it is one."""
-        d = self.launch.destination
-        return f"{d.buffer}_" if d.kind == "local" else f"{parts}_plain"
+    def plain_results(self, parts: str) -> list[tuple[str, BodyTensor, str]]:
+        """(name, tensor, columns to allocate) of the results in the fallback. `parts`: the buffer of partial sums, if
+        the first is one. Rows are whole multiples of 16 bytes for a descriptor."""
+        found = []
+        for t in self.body.results:
+            sent = t is self.result and self.launch.destination.kind != "local"
+            cols = self.extent_text(t.shape[-1])
+            wide = f"round_up(max(1, {cols}), {vector_of(t.dtype)})" if t.block else cols
+            found.append((f"{parts}_plain" if sent else f"{t.source}_", t, wide))
+        return found
 
-    def plain_cols(self, cols: str) -> str:
-        """Columns that the fallback allocates for the result: whole multiples of 16 bytes for a descriptor."""
-        result = next(t for t in self.body.tensors if t.result)
-        return f"round_up(max(1, {cols}), {vector_of(result.dtype)})" if result.block else cols
-
-    def plain(self, result: str) -> list[tuple[str, str]]:
+    def plain(self, parts: str) -> list[tuple[str, str]]:
         """The untouched kernel's arguments in the fallback: its strides are those of the tensors at hand."""
-        held = {}
+        held = {t.parameter: name for name, t, _ in self.plain_results(parts)}
         for t in self.body.tensors:
             text = self.held(t.source)
             text = text if text.startswith("at_") else f"{t.source}_"
             text = f"{text}.contiguous()"
-            held[t.parameter] = result if t.result else f"even_rows({text})" if t.block else text
+            held.setdefault(t.parameter, f"even_rows({text})" if t.block else text)
         return list(self.untouched_with(held))
 
     def arguments(self) -> Iterator[tuple[str, str, bool]]:
         """(name, expression, is an integer) of what the launch passes beside the destination."""
         for t in self.body.tensors:
-            if not t.result:
+            if t is not self.result:
                 yield f"k_{t.parameter}", self.tensor(t, False), False
             if t.gathered:
                 yield f"k_{t.parameter}_pitch", f"pitch_of({self.tensor(t, False)})", True
@@ -230,7 +232,7 @@ class BodyView:
         if t.gathered:
             name = f"k_{t.parameter}"
             return f"{name} + slot * {name}_cap * ({in_elements(f'{name}_pitch', t.dtype)})"
-        if not t.result:
+        if t is not self.result:
             return f"k_{t.parameter}"
         if self.launch.destination.kind == "publish":
             return f"out + slot * out_cap * ({in_elements('out_pitch', t.dtype)})"
@@ -251,7 +253,7 @@ class BodyView:
             return "1"
         if t.gathered:
             return in_elements(f"k_{t.parameter}_pitch", t.dtype)
-        if t.result and (self.launch.destination.kind != "local" or t.source in self.pitched):
+        if t is self.result and (self.launch.destination.kind != "local" or t.source in self.pitched):
             return in_elements("out_pitch", t.dtype)
         length = 1
         for e in t.shape[index + 1 :]:
@@ -265,10 +267,10 @@ class BodyView:
         t, index = self.by_parameter[s.stride[0]], s.stride[1]
         if index == len(t.shape) - 1 or t.gathered:
             return False
-        if t.result and self.launch.destination.kind != "local":
+        if t is self.result and self.launch.destination.kind != "local":
             return False
         if t.source in self.pitched:
-            return not t.result
+            return t is not self.result
         return not all(isinstance(e.size, int) and not e.sharded for e in t.shape[index + 1 :])
 
     def hinted(self, s: BodyScalar) -> bool:

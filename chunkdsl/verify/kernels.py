@@ -17,21 +17,24 @@ from chunkdsl.verify.inputs import TORCH
 
 
 def whole_kernels(op: OpSchedule, module: ModuleType) -> dict[str, Callable]:
-    """For each item that the op calls: (value, whole float64 arguments) -> float64 result. `module` has the kernels."""
+    """For each item that the op calls: (value, whole float64 arguments) -> float64 results, in order. `module` has the
+    kernels."""
     bodies = {n.body.item: n.body for n in op.launches if n.body}
     return {item: lambda value, args, body=body: run_whole(body, args, module) for item, body in bodies.items()}
 
 
-def run_whole(body: KernelBody, args: list[torch.Tensor], module: ModuleType) -> torch.Tensor:
-    """One launch over the kernel's own grid."""
+def run_whole(body: KernelBody, args: list[torch.Tensor], module: ModuleType) -> list[torch.Tensor]:
+    """One launch over the kernel's own grid: its results, in order."""
     given, sizes = {}, {}
     for t, arg in zip([t for t in body.tensors if not t.result], args, strict=True):
         held = arg.to(TORCH[t.dtype]).contiguous()
         given[t.parameter] = even_rows(held) if t.block else held
         sizes |= {d.name: n for d, n in zip(t.dims, arg.shape, strict=True) if isinstance(d, DimRef)}
-    result = next(t for t in body.tensors if t.result)
-    made = torch.empty([evaluate(d, sizes) for d in result.dims], dtype=TORCH[result.dtype])
-    made = given[result.parameter] = even_rows(made) if result.block else made
+    made = []
+    for t in body.results:
+        empty = torch.empty([evaluate(d, sizes) for d in t.dims], dtype=TORCH[t.dtype])
+        made.append(even_rows(empty) if t.block else empty)
+        given[t.parameter] = made[-1]
     for s in body.scalars:
         if s.stride:
             given[s.parameter] = given[s.stride[0]].stride(s.stride[1])
@@ -44,4 +47,4 @@ def run_whole(body: KernelBody, args: list[torch.Tensor], module: ModuleType) ->
     if prod(grid):
         with interpreting() as interpreter:
             interpreter.run(getattr(module, body.function), grid, **given, **dict(body.constants))
-    return made.double()
+    return [m.double() for m in made]

@@ -14,6 +14,8 @@ LINEAR = frozenset(
     "sum_rows stack".split()
 )
 
+Memo = dict[object, torch.Tensor]  # by value; the results of a kernel's call by (value, index)
+
 
 def evaluate(
     op: Op, tensors: dict[str, torch.Tensor], kernels: Mapping[str, Callable] | None = None
@@ -21,7 +23,7 @@ def evaluate(
     """Global float64 results, and what the call leaves in parameters that it updates. `tensors`: global parameters; of
     one that is declared Partial, the sum of its addends. `kernels`: functions of the op's calls of users' kernels, by
     item."""
-    memo: dict[Value, torch.Tensor] = {p.value: tensors[p.name].double() for p in op.params}
+    memo: Memo = {p.value: tensors[p.name].double() for p in op.params}
     return {name: _value(v, memo, kernels or {}) for name, v in (*op.results, *op.updates)}
 
 
@@ -47,10 +49,16 @@ def _exact_factor(value: Value) -> bool:
     return all(n != 0 and math.frexp(abs(n))[0] == 0.5 for n in numbers)
 
 
-def _value(v: Value, memo: dict[Value, torch.Tensor], kernels: Mapping[str, Callable]) -> torch.Tensor:
+def _value(v: Value, memo: Memo, kernels: Mapping[str, Callable]) -> torch.Tensor:
+    if v.kind == "output":
+        _value(v.args[0], memo, kernels)
+        return memo[v.args[0], v.attrs["index"]]
     if v not in memo:
         args = [_value(a, memo, kernels) for a in v.args]
-        memo[v] = kernels[v.attrs["item"]](v, args) if v.kind == "kernel" else _apply(v, args)
+        if v.kind == "kernel":
+            made = kernels[v.attrs["item"]](v, args)
+            memo.update({(v, i): m for i, m in enumerate(made)})
+        memo[v] = made[0] if v.kind == "kernel" else _apply(v, args)
     return memo[v]
 
 

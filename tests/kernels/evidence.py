@@ -3,6 +3,8 @@
 from descriptor_specs import SPECS as DESCRIPTORS
 from kernel_specs import ATTENTION, COPY, HEAD, KERNELS, gathered, gemm, reduced, refused, rows
 from loop_specs import WEIGHTS, WHOLE, along_k, attention
+from several_specs import REFUSED as SEVERAL_REFUSED
+from several_specs import SPECS as SEVERAL
 
 BY_L = "chunk = 24 along L, via = copy_engine"
 MORE = "tests/kernels/kernel_zoo_more.py"
@@ -115,6 +117,11 @@ FUSED = {
     "layer norm": gathered("layer_norm"),
     "RMSNorm, autotuned": gathered("rms_norm"),
     "sum with the residual, then RMSNorm": HEAD + TENSORS + ADD_NORM + op("f(all_gather(x), res, g)", "x, res, g"),
+    "layer norm that keeps mean and deviation: three results": SEVERAL["norm"],
+    "matrix product and its activation: two results": SEVERAL["a product and its activation"],
+    "attention and its log-sum-exp: two results": SEVERAL["attention"],
+    "a row and its scale: two results": HEAD + TENSORS + QUANTIZE
+    + f"op f_op(x) -> y, s {{ y, s = f(all_gather(x)) with {{ {COPY} }} }}",
     "softmax, persistent over rows": gathered("softmax"),
     "log-sum-exp of a row, for cross entropy": HEAD + TENSORS + CROSS + op("f(all_gather(x))"),
     "rotary embedding": HEAD + TENSORS + ROTARY + op("f(all_gather(x2), angles, angles)", "x2, angles"),
@@ -128,6 +135,7 @@ FUSED = {
     "a loop over gathered rows, downwards": WHOLE["attend_downwards"],
 }  # fmt: skip
 REFUSED = {
+    "a row, and the scale of another: two results": SEVERAL_REFUSED["stores rows of S in another program"],
     "rows picked by an index": refused("by_index", ", I"),
     "grouped matrix product, group from a table": HEAD + TENSORS + BY_TABLE
     + op("f(all_gather(x2), groups, places)", "x2, groups, places"),
@@ -139,6 +147,5 @@ REFUSED = {
     "reads the next row": refused("looks_ahead"),
     "early `return`": refused("returns_early"),
     "stores half of each row": refused("half_of_it"),
-    "a row and its scale: two results": HEAD + TENSORS + QUANTIZE + op("f(all_gather(x))"),
     "softmax of sharded columns": HEAD + TENSORS + KERNELS["softmax"] + "op f_op(h) -> y { y = f(h) }",
 }  # fmt: skip
