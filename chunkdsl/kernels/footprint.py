@@ -81,7 +81,7 @@ class Finder:
         self.q, self.source, self.binding = q, q.source, q.binding
         self.kernel = q.source.load()
         self.step = persistent_step(q.source) or ""
-        self.loops = candidate_loops(q.source) if len(q.gathered) == 1 and not q.sent else ()
+        self.loops = candidate_loops(q.source) if q.gathered and not q.sent else ()
         self.result = q.binding.results[0]
         self.outputs = [r.name for r in q.binding.results]
         rows = self.result.dims[0]
@@ -268,10 +268,11 @@ class Finder:
 
     def in_turns(self, found: Footprint, small: Mapping[str, int], traces: list[list[Touch]]) -> Footprint:
         """The same, if a loop reads the gathered rows upwards, for other numbers of these rows and the largest too."""
-        (name,) = self.q.gathered
-        rows = self.binding.tensor(name).dims[0]
-        turns = fit_turns(self.loops, name, traces)
-        if turns is None or not isinstance(rows, DimRef):
+        names = self.q.gathered
+        several = {self.binding.tensor(name).dims[0] for name in names}
+        rows = self.binding.tensor(names[0]).dims[0]
+        turns = fit_turns(self.loops, names, traces)
+        if turns is None or len(several) > 1 or not isinstance(rows, DimRef):
             return found
         tried = [dict(self.q.sizes)]
         for count in (turns.each, 2 * turns.each + turns.each // 2 + 1):
@@ -281,9 +282,9 @@ class Finder:
         more = [self.trace(s, programs) for s, programs in zip(tried, ends, strict=True)]
         found = replace(found, **busiest(more[0]))
         traces = [*traces, *(traced.touches for traced in more)]
-        if fit_turns(self.loops, name, traces) != turns:
+        if fit_turns(self.loops, names, traces) != turns:
             return found
-        return replace(found, reads=((name, "turns"),), turns=turns)
+        return replace(found, reads=tuple((name, "turns") for name in names), turns=turns)
 
     def check_cut(self, seen, block: int, column: int, tied: bool) -> None:
         """A kernel that runs on a part of a size of its result computes the same there: a program that stores some of

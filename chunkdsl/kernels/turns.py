@@ -1,8 +1,8 @@
 """Loops over the rows of a gathered argument: may a kernel wait for them chunk by chunk, inside the loop?
 
-It may where one loop holds every load of the argument and its round with value v reads rows lead * v up to
-lead * v + each, for all programs and sizes traced. Such a loop goes on in turns, one for each chunk (`turn_splices`).
-Any other kernel that reads any rows waits for all of them before it starts; nothing is refused here.
+It may where one loop holds every load of the gathered arguments and its round with value v reads their rows lead * v
+up to lead * v + each, for all programs and sizes traced. Such a loop goes on in turns, one for each chunk
+(`turn_splices`). Any other kernel that reads any rows waits for all of them before it starts; nothing is refused here.
 """
 
 from __future__ import annotations
@@ -105,12 +105,13 @@ def read_outside(function: ast.FunctionDef, node: ast.For) -> bool:
 # ---- what was traced
 
 
-def fit_turns(loops: Sequence[Loop], name: str, touches: Sequence[Sequence[Touch]]) -> Turns | None:
-    """The outermost loop that fits all loads of argument `name` in all traces."""
+def fit_turns(loops: Sequence[Loop], names: Sequence[str], touches: Sequence[Sequence[Touch]]) -> Turns | None:
+    """The outermost loop that fits all loads of the arguments `names` in all traces, of all of them alike."""
     for number, loop in enumerate(loops):
-        found = fit_loop(number, loop, [[t for t in part if t.argument == name] for part in touches])
-        if found:
-            return found
+        loads = ([[t for t in part if t.argument == name] for part in touches] for name in names)
+        found = {fit_loop(number, loop, traces) for traces in loads}
+        if len(found) == 1 and None not in found:
+            return found.pop()
     return None
 
 

@@ -15,11 +15,11 @@ EVEN = 16  # what Triton looks for in an integer argument
 
 
 class BodyView:
-    """`held(source)` is the wrapper's expression for a tensor; `pitched` the sources with padded rows; `site` the place
-    of the wait for the gathered argument."""
+    """`held(source)` is the wrapper's expression for a tensor; `pitched` the sources with padded rows; `sites` the
+    places of the waits for gathered arguments, by flags."""
 
-    def __init__(self, launch: Launch, held, pitched: frozenset[str], dim_text, site: int) -> None:
-        self.site = site
+    def __init__(self, launch: Launch, held, pitched: frozenset[str], dim_text, sites: Mapping[str, int]) -> None:
+        self.sites = sites
         self.launch, self.body, self.held, self.pitched = launch, launch.body, held, pitched
         self.extents: Mapping[str, Extent] = dict(self.body.sizes)
         self.dim_text = dim_text
@@ -222,7 +222,9 @@ class BodyView:
     @property
     def arrivals(self) -> str:
         """What a loop's waits need (`runtime.turns`)."""
-        wait = f"{self.launch.chunk_flags}, epoch, {self.site}, state, state_peers, record, limit, W, NVIDIA, TMA"
+        flags = ", ".join(self.body.arriving)
+        sites = ", ".join(str(self.sites[name]) for name in self.body.arriving)
+        wait = f"({flags},), epoch, ({sites},), state, state_peers, record, limit, W, NVIDIA, TMA"
         return f"{wait}, rank, shard, chunk, chunk_cap, rows, {self.body.turns[0]}, {self.body.turns[1]}"
 
     def argument(self, t: BodyTensor) -> str:

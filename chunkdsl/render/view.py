@@ -85,9 +85,7 @@ class LaunchView:
         d = launch.destination
         self.across = f"cdiv({dim_text(d.deal.cols.size, 'dims')}, W)" if launch.space == "columns" else "n"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
-        self.body = launch.body and BodyView(
-            launch, self._source, frozenset(self.pitched), dim_text, sites.get(launch.chunk_flags, 0)
-        )
+        self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
         self.stagings, self.arguments = stagings(launch), tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
         made = [name for name, *_ in self.body.descriptors] if self.body else []

@@ -28,9 +28,10 @@ def value_at(row, begin, end, step, rows, LEAD: tl.constexpr, EACH: tl.constexpr
 @triton.jit
 def await_turn(turn, begin, end, step, arrivals):
     """(from, to): the part of range(begin, end, step) whose last rows lie in chunk `turn`, counted over all shards in
-    order, once that chunk is here; nothing when the instance is dead. A chunk that the range reads nothing of is not
-    waited for, unless it has no rows: its signal says that its sender is past the call before."""
-    flags, epoch, site, state, peers, record, limit, world, nvidia, tma = arrivals[:10]
+    order, once that chunk is here of every argument that the loop reads; nothing when the instance is dead. A chunk
+    that the range reads nothing of is not waited for, unless it has no rows: its signal says that its sender is past
+    the call before."""
+    flags, epoch, sites, state, peers, record, limit, world, nvidia, tma = arrivals[:10]
     rank, shard, chunk, cap, rows, lead, each = arrivals[10:]
     chunks = tl.cdiv(shard, chunk)
     source, c = turn // chunks, turn % chunks
@@ -41,7 +42,8 @@ def await_turn(turn, begin, end, step, arrivals):
     ok = tl.full((), 1, tl.int32)
     if (source != rank) & wanted:
         word = source * cap + c
-        ok = wait_flag(flags + word, epoch, site, word, state, peers, record, limit, world, nvidia)
+        for i in tl.static_range(len(flags)):
+            ok = ok & wait_flag(flags[i] + word, epoch, sites[i], word, state, peers, record, limit, world, nvidia)
     if tma:
         proxy_fence(nvidia)
     here = value_at(first, begin, end, step, rows, lead, each)

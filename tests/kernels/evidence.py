@@ -2,6 +2,7 @@
 
 from descriptor_specs import SPECS as DESCRIPTORS
 from kernel_specs import ATTENTION, COPY, HEAD, KERNELS, gathered, gemm, reduced, refused, rows
+from kernel_specs import SEVERAL as KEYS_AND_VALUES
 from loop_specs import WEIGHTS, WHOLE, along_k, attention
 from several_specs import REFUSED as SEVERAL_REFUSED
 from several_specs import SPECS as SEVERAL
@@ -112,6 +113,7 @@ FUSED = {
     "two layers in one kernel, gathered and reduced": HEAD + TENSORS + TWO_LAYERS
     + f"op f_op(x2, up, down) -> y {{ y = reduce_scatter(f((all_gather(x2) with {{ {COPY} }}), up, down), M) }}",
     "attention, one loop": HEAD + ATTENTION,
+    "attention, keys and values gathered apart": HEAD + KEYS_AND_VALUES["attention_kv"],
     "attention forward, loop in a helper": attention(),
     "the same, causal": attention(causal="true"),
     "layer norm": gathered("layer_norm"),

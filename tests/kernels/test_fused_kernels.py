@@ -77,9 +77,12 @@ def test_a_mutant_of_the_sent_side_is_caught(name, tmp_path):
     assert failures(reduced("matmul_2d"), tmp_path, 2, SENT[name])
 
 
-def test_a_wait_for_one_of_two_gathered_arguments_is_not_enough(tmp_path):
-    change = ("f_op_r_gathered_arrived + word, epoch", "f_op_x_gathered_arrived + word, epoch")
-    assert failures(HEAD + SEVERAL["add_norm"], tmp_path, 2, change, (53,))
+@pytest.mark.parametrize("name, change", [
+    ("add_norm", ("f_op_r_gathered_arrived + word, epoch", "f_op_x_gathered_arrived + word, epoch")),
+    ("attention_kv", ("f_op_c_gathered_arrived, f_op_e_gathered_arrived,", "f_op_c_gathered_arrived,")),
+])  # fmt: skip
+def test_a_wait_for_one_of_two_gathered_arguments_is_not_enough(name, change, tmp_path):
+    assert failures(HEAD + SEVERAL[name], tmp_path, 2, change, (53,))
 
 
 @pytest.mark.parametrize("old, new, what", [
