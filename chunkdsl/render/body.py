@@ -9,7 +9,7 @@ from chunkdsl.kernels.loops import MANY
 from chunkdsl.kernels.rewrite import PARAMETERS
 from chunkdsl.plan.body import BodyScalar, BodyTensor
 from chunkdsl.plan.schedule import Extent, Launch
-from chunkdsl.render.units import in_elements, vector_of
+from chunkdsl.render.units import in_elements, slot_rows, vector_of
 
 EVEN = 16  # what Triton looks for in an integer argument
 
@@ -153,7 +153,7 @@ class BodyView:
                 yield f"k_{t.parameter}", self.tensor(t, False), False
             if t.gathered:
                 yield f"k_{t.parameter}_pitch", f"pitch_of({self.tensor(t, False)})", True
-                yield f"k_{t.parameter}_cap", "W * stride_cap", True
+                yield f"k_{t.parameter}_cap", slot_rows(), True
         for s in self.integers():
             if self.runtime(s):
                 yield f"k_{s.parameter}", self.host(s), True

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chunkdsl.plan.schedule import Moves
+from chunkdsl.render.units import slot_rows
 
 
 def dealt(m: Moves, total: str, rows: str, own_buffer: bool) -> Iterator[tuple[str, str, str, bool]]:
@@ -15,7 +16,7 @@ def dealt(m: Moves, total: str, rows: str, own_buffer: bool) -> Iterator[tuple[s
     onto_rows, pull = m.deal.onto == "rows", m.side == "pull"
     held = f"self._{m.source}" if own_buffer else f"{m.source}_"
     source = f"{held}.local" if pull else held
-    cap = "stride_cap" if onto_rows else "W * stride_cap"
+    cap = "stride_cap" if onto_rows else slot_rows()
     integers = {
         "total": total,
         "block": f"max(1, cdiv({total}, W))",
@@ -41,7 +42,7 @@ def dealt(m: Moves, total: str, rows: str, own_buffer: bool) -> Iterator[tuple[s
 def relayed(m: Moves) -> Iterator[tuple[str, str, str, bool]]:
     """The same of the places of blocks on their way."""
     x, relay = m.name, f"self._{m.relay.buffer}"
-    for name, text in {"relay_pitch": f"pitch_of({relay}.local)", "relay_cap": "W * stride_cap"}.items():
+    for name, text in {"relay_pitch": f"pitch_of({relay}.local)", "relay_cap": slot_rows()}.items():
         yield f"{x}_{name}", text, text, True
     flags = f"self._{m.relay.arrived}"
     tensors = {"relay": f"{relay}.local", "relay_table": f"{relay}.table", "relayed": f"{flags}.local",

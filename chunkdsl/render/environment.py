@@ -16,7 +16,7 @@ from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
 from chunkdsl.plan.tables import RouteTable
 from chunkdsl.render.layout import layout_value
-from chunkdsl.render.units import even, in_elements, is_even, vector_of
+from chunkdsl.render.units import even, in_elements, is_even, slot_rows, vector_of
 from chunkdsl.render.view import chunk_cap_text, chunk_text, cut_before, dim_text, extent_cap_text, extent_text
 from chunkdsl.resources import folder
 
@@ -151,6 +151,7 @@ def environment() -> Environment:
         finalize=finalize,
         autoescape=False,
     )
+    env.globals["slot_rows"] = slot_rows
     env.filters |= {
         "torch_dtype": TORCH.__getitem__,
         "placements": placements_text,

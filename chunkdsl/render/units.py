@@ -1,4 +1,5 @@
-"""How emitted code counts columns: rows are whole units of 16 bytes, and pitches are handed over in such units."""
+"""How emitted code counts columns and rows: rows are whole units of 16 bytes, pitches are handed over in such units,
+and a slot of a buffer has a stride of rows for each shard in it."""
 
 from __future__ import annotations
 
@@ -25,3 +26,8 @@ def even(size: str, unit: int = EVEN_COLUMNS) -> str:
 def is_even(size: str) -> str:
     """Emitted condition: EVEN holds of a size."""
     return f"{size} % {EVEN_COLUMNS} == 0"
+
+
+def slot_rows(stride: str = "stride_cap") -> str:
+    """Emitted expression: rows, at the bounds, of a slot that holds a shard of every rank."""
+    return f"W * {stride}"

@@ -18,9 +18,9 @@ from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
 from chunkdsl.render.hops import hops, rows_of
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
-from chunkdsl.render.units import in_elements
+from chunkdsl.render.units import in_elements, slot_rows
 
-SLOTTED = {"padded": "W * stride_cap", "block": "stride_cap"}  # rows of a slot, by the layout of its rows
+SLOTTED = {"padded": slot_rows(), "block": "stride_cap"}  # rows of a slot, by the layout of its rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +239,14 @@ class LaunchView:
             yield Argument(b.name, text, text)
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
             if b.layout in SLOTTED:
-                cap = "W * span_stride_cap" if n.over else SLOTTED[b.layout]
+                cap = slot_rows("span_stride_cap") if n.over else SLOTTED[b.layout]
                 yield Argument(f"{b.name}_cap", cap, "0", True)
         if n.fold:
             o = n.fold.operand
             yield Argument(o.name, self._tensor(o), self._tensor(o))
             yield Argument(f"{o.name}_pitch", f"pitch_of({self._tensor(o)})", f"pitch_of({self._tensor(o)})", True)
             if o.layout == "padded":
-                yield Argument(f"{o.name}_cap", "W * span_stride_cap", "0", True)
+                yield Argument(f"{o.name}_cap", slot_rows("span_stride_cap"), "0", True)
         for o in n.operands:
             yield Argument(o.name, self._tensor(o), self._tensor(o))
             if o.source in self.pitched and o.role in ("full", "column"):
@@ -324,7 +324,7 @@ class LaunchView:
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk)
         yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
-        yield Argument(f"{x}_cap", "W * stride_cap", "W * stride_cap", True)
+        yield Argument(f"{x}_cap", slot_rows(), slot_rows(), True)
         yield Argument(f"{x}_table", f"self._{m.buffer}.table", "None")
         if m.routing is not None:
             yield from (Argument(*found) for found in hops(m, chunk, chunk_text(chunk)))
@@ -368,7 +368,7 @@ class LaunchView:
         return "depth" if operand.role == "a" or operand.transposed else "n"
 
     def _group_cap(self, groups: str) -> str:
-        return "stride_cap" if groups in ("whole", "shard") else "W * stride_cap"
+        return "stride_cap" if groups in ("whole", "shard") else slot_rows()
 
 
 def chunk_text(chunk) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
@@ -135,38 +136,35 @@ def heading(run: Mapping) -> str:
 
 def bits(run: Mapping) -> str:
     """The checks of a run: how many ops had the bits of `exact`, and every one that had not or was not run."""
-    checks = [c for c in run["cases"] if c["kind"] == "check"]
+    checks = [c for c in run["cases"] if c["kind"] == "check" and c["how"] != "not served"]
     right = [c for c in checks if c["how"] == "done" and not c["found"]["wrong"]]
-    lines = [f"Bits: {len(right)} of {len(checks)} ops gave the bits of `exact`."]
+    lines = [f"Bits: {len(right)} of {len(checks)} ops that run on {run['world']} ranks gave the bits of `exact`.", ""]
     for c in run["cases"]:
         if c["how"] != "done":
             lines.append(f"- {c['name']}: {c['how']}: {c['why']}")
         elif c["found"].get("wrong"):
             lines.append(f"- {c['name']}: WRONG: {c['found']['wrong']}")
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip()
 
 
 def document(predictions: Mapping[str, Mapping[str, list[float]]], runs: Mapping[str, Mapping]) -> str:
-    """The section of MODEL.md: what the model says of 4 and 8 GPUs, beside what a recorded run measured there."""
-    lines = ["## Four and eight H200s: predictions", ""]
-    missing = [w for w in predictions if w not in runs]
+    """The section of MODEL.md, by world size: what a recorded run found there, else what the model says."""
+    lines = ["## Four and eight H200s", ""]
+    missing = [world for world in predictions if world not in runs]
     if missing:
-        lines += [f"**Predictions, not measurements**: {PLEA.format(' and on '.join(missing))}", ""]
-    lines += [heading(run) for run in runs.values()]
-    lines += ["| op | size | GPUs | NCCL + cuBLAS, predicted | module, predicted | ratio, predicted | "
-              "NCCL + cuBLAS, measured | module, measured | error of the module's |", f"|{' --- |' * 9}"]  # fmt: skip
-    for key, (_, sizes) in MEASURED.items():
-        for size in sizes:
-            for world, of_world in predictions.items():
-                library, ours = of_world[f"{key} {size}"]
-                found = measured_rows(runs[world]).get(f"{key} {size}", {}) if world in runs else {}
-                graph = found.get("graph", {})
+        lines += [f"**Predictions, not measurements**: {NOT_RUN.format(' and on '.join(missing))}", ""]
+        columns = ("op", "size", "GPUs", "NCCL + cuBLAS, predicted", "module, predicted", "ratio, predicted")
+        lines += [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+        for key, (_, sizes) in MEASURED.items():
+            for size, world in product(sizes, missing):
+                library, ours = predictions[world][f"{key} {size}"]
                 cells = [key, shown(key, size), world, digits(library), digits(ours), ratio(library, ours)]
-                cells += [digits(graph.get("library")), digits(graph.get("ours")), error(ours, graph.get("ours"))]
                 lines.append(f"| {' | '.join(cells)} |")
+    for world, run in runs.items():
+        lines += ["", heading(run), "", bits(run), "", table(run, predictions.get(world, {}))]
     return "\n".join(lines) + "\n"
 
 
-PLEA = """nothing has been run on {} GPUs so far.
-`tests/bench/multi_gpu.py` is the program that does, and its JSON, added to `multi_gpu.json` under the number of GPUs,
-fills in the columns that are empty."""
+NOT_RUN = """nothing has been run on {} GPUs so far.
+`tests/bench/multi_gpu.py` is the program that does. Its JSON, added to `multi_gpu.json` under the number of GPUs, puts
+its table in the place of these predictions, with their errors."""
