@@ -92,7 +92,7 @@ def test_measuring_times_all_that_can_be_captured_and_compares_results(on_ranks,
 
     monkeypatch.setattr(gpu_session, "peers_of", peers)
     monkeypatch.setattr(gpu_session, "interleaved", lambda works, times, rounds: dict.fromkeys(works, 12.345))
-    (found, _) = on_ranks("gemm_rs", "out_proj", lambda s: s.measure("gemm_rs", "out_proj", 2, "M", 64, True))
+    (found, _) = on_ranks("gemm_rs", "out_proj", lambda s: s.measure("gemm_rs", "out_proj", 2, "M", 8, True))
     assert found["graph"] == {"ours": 12.35, "library": 12.35}
     assert found["eager"] == found["graph"] | {"torch one_shot": 12.35}
     assert found["refused"] == {

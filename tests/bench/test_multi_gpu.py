@@ -152,6 +152,16 @@ def test_a_world_that_no_spec_serves_has_no_cases():
     assert cases == [] and len(left_out) == 6
 
 
+@pytest.mark.parametrize(("plant", "how", "why"), [("raise", "failed", "rank 2: RuntimeError: planted"),
+                                                   ("die", "died", "rank 2: exit code 7")])  # fmt: skip
+def test_on_gpus_each_rank_is_a_process_and_any_of_them_ends_its_group(tmp_path, plant, how, why):
+    """Planted cases come before anything that needs a GPU."""
+    starter = multi_gpu.Starter(tmp_path, {"device": "cuda", "world": 3}, "build")
+    case = Case(f"planted {plant}", "planted", 100000.0, {"how": plant})
+    (outcome,) = multi_gpu.run_cases([case], starter, 100000.0, 100000.0)
+    assert outcome.how == how and outcome.why.endswith(why)
+
+
 ON_A_GPU = {
     "bench": ("multi_gpu", "multi_rows", "watched", "rank_session", "gpu_session", "peers"),
     "gpu": ("checks", "timing", "modules", "local_ranks", "check_processes"),
