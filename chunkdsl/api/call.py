@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from dataclasses import replace
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 from chunkdsl.api.errors import refuse
@@ -23,10 +24,12 @@ DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "f16", "torch.float32": "f3
 
 @record
 class Tensor:
-    """Of one argument: this rank's sizes and the dtype's name in a spec."""
+    """Of one argument: this rank's sizes and the dtype's name in a spec. `block`: of the descriptor that was passed in
+    its place, if one was."""
 
     shape: tuple[int, ...]
     dtype: str
+    block: tuple[int, ...] = ()
 
 
 @record
@@ -55,7 +58,7 @@ class Call:
     @property
     def like(self) -> tuple:
         """What calls that one module may serve have in common."""
-        ranks = tuple((name, len(t.shape), t.dtype) for name, t in self.tensors)
+        ranks = tuple((name, len(t.shape), t.dtype, t.block) for name, t in self.tensors)
         kinds = tuple((n, type(v).__name__) for n, v in self.numbers)
         return ranks, self.constants, self.options, kinds, len(self.grid)
 
@@ -78,8 +81,8 @@ def bind_call(
         elif isinstance(value, int | float) and isfinite(value):
             numbers.append((name, value))
         elif hasattr(value, "block_shape"):
-            mend = "pass its base, and make it in the kernel: tl.make_tensor_descriptor(...)"
-            raise wrong(f"`{name}` is a tensor descriptor that is made on the host", mend)
+            held[name] = memory(name, value)
+            tensors.append((name, replace(tensor(name, held[name]), block=tuple(value.block_shape))))
         else:
             raise wrong(f"`{name}` is {value!r}", "pass a tensor or a finite number")
     if not tensors:
@@ -144,6 +147,18 @@ def tensor(name: str, value: torch.Tensor) -> Tensor:
     if value.dim() == 0:
         raise wrong(f"`{name}` has no dimension", "pass its value as a number")
     return Tensor(tuple(value.shape), dtype)
+
+
+def memory(name: str, descriptor) -> torch.Tensor:
+    """What a tensor descriptor that was made on the host describes: all of a contiguous tensor."""
+    base, shape = descriptor.base, tuple(descriptor.shape)
+    packed = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    if list(descriptor.strides) != packed or base.numel() != prod(shape) or not base.is_contiguous():
+        raise wrong(f"`{name}` describes a part of a tensor, or one that is not contiguous",
+                    "TensorDescriptor.from_tensor(tensor, block) of a whole one")
+    if descriptor.padding != "zero":
+        raise wrong(f"`{name}` is padded with {descriptor.padding}", 'leave `padding` at "zero"')
+    return base.view(shape)
 
 
 def axes(grid) -> tuple[int, ...]:

@@ -43,13 +43,13 @@ class Launch:
     def __init__(self, fused: Fused, grid: int | Sequence[int] | Callable) -> None:
         self.fused, self.grid = fused, grid
 
-    def __call__(self, *args, **named) -> torch.Tensor:
-        """The fused launch over the process group, into the result among the arguments, which is returned.
+    def __call__(self, *args, **named) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """The fused launch over the process group, into the results among the arguments, which are returned.
 
         The first call of a kind builds the module and allocates; it is collective. ChunkError where something does not
         fit; what the module raises goes through."""
         rank, world = group()
-        if any(getattr(a, "is_cpu", False) for a in (*args, *named.values())):
+        if any(getattr(getattr(a, "base", a), "is_cpu", False) for a in (*args, *named.values())):
             raise refuse(kernel_call_argument("a fused call with tensors in host memory",
                                               "move them to the GPU, or `fused[grid].simulate(...)`"))  # fmt: skip
         if world != self.fused.compiler.schedule.world_size:
@@ -120,9 +120,11 @@ def end_of(t: torch.Tensor) -> int:
 
 def run(built: Built, instance, tensors: dict[str, torch.Tensor], rows: int):
     operation = getattr(instance, OP)
-    out = [tensors[n] for n in built.roles.results]
-    given = {built.reading.rows: rows}
-    return operation(*(tensors[n] for n in built.inputs), out=out[0] if len(out) == 1 else tuple(out), **given)
+    given = [tensors[n] for n in built.roles.results]
+    out = [t if t.dim() > 1 else t.view(-1, 1) for t in given]
+    sizes = {built.reading.rows: rows}
+    operation(*(tensors[n] for n in built.inputs), out=out[0] if len(out) == 1 else tuple(out), **sizes)
+    return given[0] if len(given) == 1 else tuple(given)
 
 
 def group(otherwise: int | None = None) -> tuple[int, int]:

@@ -118,7 +118,7 @@ def what_it_does(source: KernelSource, call: Call, world: int) -> dict[str, set[
     import torch
 
     dtypes = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
-    tensors = {n: (t.shape, dtypes[t.dtype]) for n, t in call.tensors}
+    tensors = {n: (t.shape, dtypes[t.dtype], t.block) for n, t in call.tensors}
     try:
         return kinds(source, tensors, {**dict(call.numbers), **dict(call.constants)}, (*call.grid, 1, 1)[:3],
                      world)  # fmt: skip

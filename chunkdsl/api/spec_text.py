@@ -39,8 +39,10 @@ def spec_text(
     lines.append(f'kernel {ITEM}({parameters}) -> {results} = "{FOLDER}/{source.file.name}" : {source.function} {{')
     for name in (*inputs, *roles.results):
         own = ", ".join(str(d) for d in reading.shapes[name])
+        own += ", 1" * (name in roles.results and len(reading.shapes[name]) == 1)  # results are matrices
         dtype, more = (f"{types[name].dtype} ", total) if name in roles.results else ("", "")
-        lines.append(f"    {safe(name)} = {name} : {dtype.strip()}[{own}]{more}")
+        block = f"[{', '.join(map(str, types[name].block))}]" if types[name].block else ""
+        lines.append(f"    {safe(name)} = {name}{block} : {dtype.strip()}[{own}]{more}")
     meanings = {name: meaning.text for name, meaning in reading.numbers}
     lines += [f"    arg {name} = {meanings.get(name) or constant(value)}" for name, value in call.numbers]
     lines.append(f"    grid = {', '.join(g.text for g in reading.grid)}")

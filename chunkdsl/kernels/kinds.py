@@ -20,16 +20,20 @@ class Kinds(Recorder):
 
 
 def kinds(
-    source: KernelSource, tensors: Mapping[str, tuple[tuple[int, ...], torch.dtype]], scalars: Mapping[str, object],
-    grid: Program, ranks: int,
+    source: KernelSource, tensors: Mapping[str, tuple[tuple[int, ...], torch.dtype, tuple[int, ...]]],
+    scalars: Mapping[str, object], grid: Program, ranks: int,
 ) -> dict[str, set[str]]:
-    """Of each tensor parameter what its kernel does to it: load, store, atomic. `tensors`: shape and dtype, of which
-    the first dimension may be a shard's on `ranks` ranks. Looks at the first and the last program.
+    """Of each tensor parameter what its kernel does to it: load, store, atomic. `tensors`: shape, of which the
+    first dimension may be a shard's on `ranks` ranks, dtype and a descriptor's block. Looks at the first and the last
+    program.
 
     KernelFault where the kernel does not run."""  # fmt: skip
     arguments = [
-        Argument(name, (shape[0] * ranks, *shape[1:]) if shape else (1,), dtype, max(1, shape[-1] if shape else 1))
-        for name, (shape, dtype) in tensors.items()
+        Argument(
+            name, (shape[0] * ranks, *shape[1:]) if shape else (1,), dtype, max(1, shape[-1] if shape else 1),
+            block=block,
+        )
+        for name, (shape, dtype, block) in tensors.items()
     ]
     programs = sorted({(0, 0, 0), tuple(n - 1 for n in grid)})
     found: dict[str, set[str]] = {name: set() for name in tensors}
