@@ -12,6 +12,7 @@ from chunkdsl.source import Source
 
 SUFFIX = ".chunk"
 STDIN = "-"
+LARGEST = 4 << 20  # bytes of a spec: 80,000 items
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -30,7 +31,7 @@ def read(paths: Iterable[str]) -> Iterator[Report]:
 
 def read_stdin() -> Report:
     """The spec on standard input, as one of the path `-`."""
-    return decode(STDIN, sys.stdin.buffer.read())
+    return decode(STDIN, sys.stdin.buffer.read(LARGEST + 1))
 
 
 def rewrite(report: Report, text: str) -> bool:
@@ -58,7 +59,8 @@ def _read_folder(path: str) -> Iterator[Report]:
     for error in refused:
         yield _refuse(error.filename, error)
     for file in sorted(found):
-        yield _read_file(file)
+        special = os.path.exists(file) and not os.path.isfile(file)  # reading a pipe could take for ever
+        yield _refuse(file, "it is no regular file") if special else _read_file(file)
     if not found and not refused:
         report = Report(Source(path, ""))
         report.add(rules.no_specs_in_folder())
@@ -68,14 +70,17 @@ def _read_folder(path: str) -> Iterator[Report]:
 def _read_file(path: str) -> Report:
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            data = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         return _refuse(path, error)
     return decode(path, data)
 
 
 def decode(path: str, data: bytes) -> Report:
-    """A report on the text that bytes are; on nothing, and why, if they are not UTF-8. A byte order mark is dropped."""
+    """A report on the text that bytes are; on nothing, and why, if they are not UTF-8 or too many. A byte order mark is
+    dropped."""
+    if len(data) > LARGEST:
+        return _refuse(path, f"it is larger than {LARGEST >> 20} MiB")
     try:
         return Report(Source(path, data.removeprefix(_MARK).decode("utf-8")))
     except UnicodeDecodeError as error:
@@ -85,7 +90,7 @@ def decode(path: str, data: bytes) -> Report:
         return report
 
 
-def _refuse(path: str, error: Exception) -> Report:
+def _refuse(path: str, error: Exception | str) -> Report:
     report = Report(Source(path, ""))
     report.add(rules.unreadable_path(getattr(error, "strerror", None) or str(error)))
     return report

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkdsl import __version__, commands, pipeline
+from chunkdsl import __version__, commands, files, pipeline
 from chunkdsl.cli import main
 
 GOOD = "mesh tp[2] over nvlink\ndim M = 4\n"
@@ -59,6 +59,17 @@ def test_folders_are_searched_in_order_and_paths_counted_once(write, capsys):
 def test_one_unreadable_path_does_not_hide_the_others(write, capsys):
     code, out, _ = run(capsys, "check", "gone.chunk", write("b.chunk", BAD))
     assert code == 2 and "gone.chunk: error: CD002[" in out and "b.chunk:2:5: error: CD108[" in out
+
+
+def test_what_never_ends_is_not_read(write, capsys, monkeypatch):
+    write("d/long.chunk", "# long\n" * 4)
+    os.mkfifo("d/pipe.chunk")
+    monkeypatch.setattr(files, "LARGEST", 20)
+    code, out, _ = run(capsys, "check", "d", write("e.chunk", "mesh tp[2]\n"))
+    assert code == 2 and [line for line in out.splitlines() if "CD" in line] == [
+        "d/long.chunk: error: CD002[unreadable-path] cannot read this path: it is larger than 0 MiB",
+        "d/pipe.chunk: error: CD002[unreadable-path] cannot read this path: it is no regular file",
+    ]
 
 
 def test_bytes_that_are_not_utf_8_are_placed(write, capsys):

@@ -66,6 +66,12 @@ def test_the_shell_completes_commands_and_options(tmp_path):
     assert complete("chunkdsl check a --output-format s", tmp_path) == {"sarif"}
 
 
+def test_the_shell_completes_starts_and_rules(tmp_path):
+    assert complete("chunkdsl new gemm_", tmp_path) == {name for name in starts() if name.startswith("gemm_")}
+    assert complete("chunkdsl explain CD20", tmp_path) >= {"CD203", "CD206"}
+    assert complete("chunkdsl explain contracted-s", tmp_path) == {"contracted-sizes-differ"}
+
+
 def test_hooks_are_commands():
     text = (ROOT / ".pre-commit-hooks.yaml").read_text()
     entries = re.findall(r"entry: chunkdsl (.*)", text)

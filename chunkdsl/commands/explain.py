@@ -8,9 +8,17 @@ import sys
 
 def configure(subparsers) -> None:
     parser = subparsers.add_parser("explain", help="say what a rule means", description=__doc__)
-    parser.add_argument("rule", nargs="?", metavar="CODE|NAME", help="a rule; without it all are listed")
+    rule = parser.add_argument("rule", nargs="?", metavar="CODE|NAME", help="a rule; without it all are listed")
+    rule.completer = _rules
     parser.add_argument("--search", metavar="WORDS", help="list the rules whose name or text has all of these words")
     parser.set_defaults(run=run)
+
+
+def _rules(**asked) -> list[str]:
+    """What a shell offers: codes and names."""
+    from chunkdsl.check.explain import load_rules
+
+    return [word for rule in load_rules().values() for word in (rule.code, rule.name)]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,9 +10,17 @@ from chunkdsl.arguments import exit_code
 
 def configure(subparsers) -> None:
     parser = subparsers.add_parser("new", help="write a spec to start from", description=__doc__)
-    parser.add_argument("kind", nargs="?", metavar="KIND", help="such as tp_mlp; without it all are listed")
+    kind = parser.add_argument("kind", nargs="?", metavar="KIND", help="such as tp_mlp; without it all are listed")
+    kind.completer = _kinds
     parser.add_argument("path", nargs="?", metavar="PATH", help="default: KIND.chunk")
     parser.set_defaults(run=run)
+
+
+def _kinds(**asked) -> list[str]:
+    """What a shell offers."""
+    from chunkdsl.starts import starts
+
+    return list(starts())
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,6 +22,9 @@ from chunkdsl.syntax.items import skip_idle
 LONGEST = 10_000  # code points of an item in which guesses are still tried: each costs a parse
 _WORD = re.compile(r"\w+")
 _LAST_WORD = re.compile(r"[A-Za-z_]\w*$")
+_WORD_BEHIND = re.compile(r"(?<!\w)[A-Za-z_]\w*(?=[ \t]+[A-Za-z_]\w*$)")
+_METHOD = re.compile(r"(?<!\w)[A-Za-z_]\w*\.\w+(?:\($|$)")
+_METHODS = "functions take the tensor, as in `gelu(t)`; a transpose is `t.T`"
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _CLOSERS = tuple(_CLOSER.values())
 _MARKS = ("=", ":", "->", "==", ",")
@@ -59,6 +62,14 @@ _FOREIGN = {  # text -> what the language has instead, and the text to put in it
     "while": ("loops are `for i in range(a, b) { }`", None),
     "return": ("assign to a name that follows `->`", None),
     "def": ("functions over tensors are `op` items", None),
+    "is": ("conditions compare two sizes, as in `a == b`", None),
+    "lambda": ("functions over tensors are `op` items", None),
+    "var": ("values are given by `name = value` alone", None),
+    "await": ("ops wait for what they need by themselves", None),
+    "yield": ("assign to a name that follows `->`", None),
+    "import": ("a spec stands alone; `use plan` and `kernel` name the files that they read", None),
+    "class": ("the file is the class: its ops are the methods", None),
+    "assert": ("what holds of a size is its range, as in `dim M = 1..4096 step 128`", None),
     "True": ("booleans are `true` and `false`", "true"),
     "False": ("booleans are `true` and `false`", "false"),
 }
@@ -230,9 +241,14 @@ def _foreign(f: Failure, parser: Parser) -> Diagnostic | None:
             mark = f.text[max(start, 0) : max(start, 0) + size]
             if mark in _FOREIGN and not mark.isalpha() and f.text[start : start + 2] != "!=":
                 return rules.not_in_the_language(f.span(start, start + len(mark)), mark, *_FOREIGN[mark])
-    for match in (_WORD.match(f.text, f.at), f.last_word):
+    behind = _WORD_BEHIND.search(f.text[: f.before])  # `not x`: two names, and only what follows does not fit
+    for match in (_WORD.match(f.text, f.at), f.last_word, behind):
         if match and match[0] in _FOREIGN and not (match.start() == 0 and f.at > 0):
             return rules.not_in_the_language(f.span(*match.span()), match[0], *_FOREIGN[match[0]])
+    method = _METHOD.search(f.text[: f.at + 1] if f.word == "(" else f.text[: f.end])
+    if f.text.startswith("op") and method:
+        called = f.text[method.start() : f.at + 1] if f.word == "(" else method[0]
+        return rules.not_in_the_language(f.span(*method.span()), called, _METHODS, None)
     return None
 
 
@@ -299,6 +315,8 @@ def _mark(f: Failure, parser: Parser) -> Diagnostic | None:
     if f.word in _MARKS or f.word in ".-<>":
         guesses += [(f.at, f.end, m) for m in _MARKS if m in spelt and m != f.word]
     guesses += [(f.at, f.at, m if m == "," else f" {m} ") for m in (*_CLOSERS, *_MARKS, *_CLOSER) if m in spelt]
+    if f.word in _CLOSER:
+        guesses[:0] = [(f.at, f.end, m) for m in _CLOSER if m in spelt]
     if f.word in _CLOSERS:
         guesses += [(f.at, f.end, m) for m in _CLOSERS if m in spelt] + [(f.at, f.end, "")]
     guess = _best(f, parser, guesses)

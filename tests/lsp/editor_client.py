@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 60  # seconds
+PATIENCE = 300  # seconds: only a hang takes longer, however slow the machine
 
 
 class Failed(Exception):
