@@ -3,14 +3,12 @@ model settled before (cost/choose.py) takes its place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from chunkdsl.check.targets import copy_engine_buffers, rank_order_ring, transport_not_legal
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place, Policy
-from chunkdsl.plan.schedule import Choice, Settled, Tiling
+from chunkdsl.plan.schedule import Tiling
+from chunkdsl.plan.settled import Choice, Settlement
 from chunkdsl.source import Span
 
 GATHER_LEGAL = {
@@ -24,18 +22,18 @@ REDUCE_LEGAL = {
     "ldst": (("own_sms", "co_located"), ("direct", "swizzle", "ring"), ("push", "pull")),
 }
 MIB = 1 << 20
-NOTHING: Mapping = {}
+NOTHING = Settlement()
 
 
 class Choices:
     """The settled policy of one collective. Records what `auto` became."""
 
     def __init__(
-        self, collective: Value, where: str, report: Report, record: list[Choice], settled: Mapping = NOTHING
+        self, collective: Value, where: str, report: Report, record: list[Choice], settled: Settlement = NOTHING
     ) -> None:
         self.value, self.where, self.report, self.record = collective, where, report, record
-        self.settled: Mapping[tuple[Value, str], Settled] = settled
-        self.policy: Policy = collective.policy
+        self.settled = settled
+        self.policy: Policy = settled.policy_of(collective)
         self.ok = True
 
     def pick(self, key: str, value: object, why: str, shown: str | None = None):
@@ -43,10 +41,10 @@ class Choices:
         given = getattr(self.policy, key)
         if given is not None:
             return given
-        found = self.settled.get((self.value, key))
-        choice = Choice(self.where, key, shown or str(value), why)
-        self.record.append(choice if found is None else instead(choice, found))
-        return value if found is None or found.value is None else found.value
+        rule = Choice(self.where, key, shown or str(value), why)
+        found, choice = self.settled.choice(self.value, key, value, rule)
+        self.record.append(choice)
+        return found
 
     def refuse(self, diagnostic) -> None:
         """Reports the first thing wrong with a policy: mending it often mends the others."""
@@ -57,10 +55,15 @@ class Choices:
     def span(self, key: str):
         return self.policy.spans.get(key, self.value.span)
 
+    @property
+    def not_for_engines(self) -> bool:
+        """The policy is one for programs: it has a place, or several buffers, and copy engines need fixed addresses."""
+        return self.policy.place is not None or self.policy.buffers not in (None, 1)
+
     def gather(self) -> dict:
         """route, via, side, place, programs, order of an all-gather."""
         route = self.pick("route", "swizzle", "spreads the ranks' reads over different peers")
-        default_via = "ldst" if route == "ring" or self.policy.place else "copy_engine"
+        default_via = "ldst" if route == "ring" or self.not_for_engines else "copy_engine"
         via = self.pick("via", default_via, "copy engines leave the multiprocessors to the tiles")
         side = "push" if route == "ring" else "pull" if via == "copy_engine" else "push"
         side = self.pick("side", side, "one staged copy serves every reader" if side == "pull" else "no entry barrier")
@@ -145,12 +148,6 @@ class Choices:
     ) -> None:
         legal = "see the table of legal transports in the language reference"
         self.refuse(transport_not_legal(kind, transport, why, legal, span or self.span(key)))
-
-
-def instead(rule: Choice, found: Settled) -> Choice:
-    """The rule's choice with what the cost model found: another value, or the runner-up alone."""
-    choice = replace(rule, runner_up=found.runner_up, margin=found.margin)
-    return choice if not found.why else replace(choice, value=found.shown, why=found.why)
 
 
 def default_tile(dtype: str, accumulators: int) -> tuple[int, int, int]:

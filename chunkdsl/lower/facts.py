@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from chunkdsl.check.meshes import axes_mixed_in_one_op, sharded_behind_the_op
 from chunkdsl.check.targets import dtype_not_built, pattern_not_built
@@ -13,7 +12,8 @@ from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.meshes import bindings, grid_of
 from chunkdsl.ir.types import DimRef, Share, SymSize, evaluate, shards
 from chunkdsl.lower.gates import values_of
-from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch, Settled
+from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
+from chunkdsl.plan.settled import Settlement
 
 POINTWISE = frozenset(
     "add sub mul div neg gelu relu silu tanh swiglu cast const gelu_grad relu_grad silu_grad tanh_grad".split()
@@ -31,7 +31,7 @@ class Facts:
     `kernels` are the names of all launches of the file so far, `settled` what the cost model found of `auto`s."""
 
     def __init__(
-        self, op: Op, program: Program, report: Report, kernels: set[str], settled: Mapping[tuple, Settled]
+        self, op: Op, program: Program, report: Report, kernels: set[str], settled: Settlement
     ) -> None:
         self.op, self.program, self.report, self.kernels = op, program, report, kernels
         self.settled = settled

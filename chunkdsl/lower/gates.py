@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from chunkdsl.check.targets import pattern_not_built
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
 from chunkdsl.ir.policy import FuseFrom, Policy
-from chunkdsl.lower.choices import instead
-from chunkdsl.plan.schedule import Choice, Gate, Settled
+from chunkdsl.plan.settled import Choice, Gate, Settlement, instead
 
 
-def settle_gate(
-    op: Op, program: Program, report: Report, record: list[Choice], settled: Mapping[tuple, Settled]
-) -> Gate | None:
+def settle_gate(op: Op, program: Program, report: Report, record: list[Choice], settled: Settlement) -> Gate | None:
     """The strictest `fuse_from` and the one `fallback` of an op's statements. None (reported) where they disagree.
     Records what `auto` became."""
     policies = [v.policy for v in values_of(op) if v.policy.fuse_from or v.policy.fallback]
@@ -26,10 +21,12 @@ def settle_gate(
         rule = Choice(f"{op.name}: op", "fuse_from", "always", "no size is known to run faster unfused")
         found = settled.get((op, "fuse_from"))
         record.append(rule if found is None else instead(rule, found))
-        gates = [found.value] if found and found.value else []
+        by_model = found.value if found else None
     if not fallbacks:
         record.append(Choice(f"{op.name}: op", "fallback", "nccl", "the fastest that runs everywhere"))
     fallback = fallbacks[0] if fallbacks else "nccl"
+    if not gates:
+        return Gate(by_model.fuse_from, fallback, by_model.by_world) if by_model else Gate(FuseFrom(0), fallback)
     if any(g.count is None for g in gates):
         return Gate(FuseFrom(None), fallback)
     sized = [g for g in gates if g.count]

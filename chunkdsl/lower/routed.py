@@ -23,7 +23,7 @@ BUILT_ROUTES = ("direct", "swizzle", "ring")
 
 def routing_of(value: Value, program: Program, settle: Choices) -> Routing | None:
     """The plan that a collective's policy names; None if it names none, or if that was refused (`settle.ok`)."""
-    name, found = value.policy.route, settle.settled.get((value, "route"))
+    name, found = settle.policy.route, settle.settled.get((value, "route"))
     if name is None and found is not None and str(found.value).startswith("hierarchical("):
         name = settle.pick("route", "swizzle", "spreads the ranks' reads over different peers")
         settle.policy = replace(settle.policy, route=name)

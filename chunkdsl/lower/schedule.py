@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program
@@ -11,10 +10,11 @@ from chunkdsl.lower.choices import NOTHING
 from chunkdsl.lower.exchange import ExchangeBuilder, find_exchange, refuse_outside
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.fuse import OpBuilder
-from chunkdsl.plan.schedule import OpSchedule, Schedule, Settled
+from chunkdsl.plan.schedule import OpSchedule, Schedule
+from chunkdsl.plan.settled import Settlement
 
 
-def schedule_program(program: Program, report: Report, settled: Mapping[tuple, Settled] = NOTHING) -> Schedule:
+def schedule_program(program: Program, report: Report, settled: Settlement = NOTHING) -> Schedule:
     """Schedule of every op that can be fused. What cannot is reported as CD5 or CD6 and missing from `ops`.
 
     `settled`: what the cost model found (cost.choose) for (collective or op, key of its policy); without it `auto`
@@ -32,7 +32,7 @@ def schedule_program(program: Program, report: Report, settled: Mapping[tuple, S
 
 
 def schedule_op(
-    op: Op, program: Program, report: Report, kernels: set[str], settled: Mapping[tuple, Settled] = NOTHING
+    op: Op, program: Program, report: Report, kernels: set[str], settled: Settlement = NOTHING
 ) -> OpSchedule | None:
     """`kernels`: names of launches that are taken; those of this op are added."""
     report.watch()

@@ -175,8 +175,9 @@ class Transports(Epilogue):
         own = Value("reduced", (reduction,), value.type, value.span)
         self.places[own], self.names[own] = (total, "own"), total
         axes = {key: reduction.attrs[key] for key in ("axis", "inner") if key in reduction.attrs}
-        policy = replace(reduction.policy, route=None, algorithm=None)
+        policy = replace(self.settled.policy_of(reduction), route=None, algorithm=None)
         whole = Value("all_gather", (own,), value.type, value.span, {**axes, "dim": 0}, policy)
+        self.settled = self.settled.also_for(whole, reduction)  # one policy for both halves
         self._gather(whole, name, routing)
         self._tiles(whole, name, destination)
 

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING
 from chunkdsl.ir.graph import Gradient
 from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.meshes import declared
-from chunkdsl.ir.policy import ChunkSize, FuseFrom
+from chunkdsl.ir.policy import ChunkSize
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.extents import Deal, Extent, OverRows, Relay, Result
 from chunkdsl.plan.routes import Walk
+from chunkdsl.plan.settled import Choice, Gate
 from chunkdsl.record import record
 
 if TYPE_CHECKING:
@@ -321,37 +322,6 @@ class Exchange:
     stores: tuple[Store, ...]
     limit: int  # payload bytes times (ranks - 1) above which the fallback is faster; 0: never
     via: str = "ldst"  # "multimem": payloads stay where they are and the switch adds them, for every rank anew
-
-
-@record
-class Gate:
-    fuse_from: FuseFrom
-    fallback: str
-
-
-@record
-class Choice:
-    """One value that `auto` became, and why. `runner_up`: the next best that was tried, "" if none was; `margin`: how
-    much slower it is predicted to be, as a fraction (below 0: it is faster, but not clearly)."""
-
-    where: str
-    key: str
-    value: str
-    why: str
-    runner_up: str = ""
-    margin: float = 0.0
-
-
-@record
-class Settled:
-    """What the cost model found about one `auto`: its value, None for the rule's; how a person reads it; why it is not
-    the rule's, or ""; runner-up and margin as in Choice."""
-
-    value: object
-    shown: str
-    why: str
-    runner_up: str = ""
-    margin: float = 0.0
 
 
 @record

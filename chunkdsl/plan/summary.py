@@ -131,7 +131,7 @@ def summarise(
     links = dict.fromkeys(a.link for a in schedule.mesh.axes if a.link and (not op.over or a.name in op.over))
     sizes = {b.name: ITEM[b.dtype] for b in plan.buffers}
     sent, received = crossing(plan, rank, sizes)
-    least = op.gate.fuse_from
+    least = op.gate.at(plan.world)
     gate = "never" if least.count is None else f"{least.count} along {least.dim}" if least.dim else "always"
     return Summary(
         op=op.name,

@@ -14,6 +14,7 @@ from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
+from chunkdsl.plan.settled import Gate
 from chunkdsl.plan.tables import RouteTable
 from chunkdsl.render.layout import layout_value
 from chunkdsl.render.units import even, in_elements, is_even, slot_rows, vector_of
@@ -172,6 +173,7 @@ def environment() -> Environment:
         "plain_value": plain_value,
         "worlds": worlds_text,
         "world_value": str,
+        "gates": gates_text,
         "index_of": lambda items, item: items.index(item),
         "route_rows": route_rows,
         "wrapped": lambda text, indent: f"\n{' ' * indent}".join(wrap(text, 116 - indent)),
@@ -192,6 +194,13 @@ def page_environment() -> Environment:
         finalize=finalize,
         autoescape=True,
     )
+
+
+def gates_text(gate: Gate) -> str:
+    """(ranks, dim, least size) from how many ranks on which gate holds; no dim: always, or never where the size is
+    None."""
+    rows = gate.by_world or ((1, gate.fuse_from),)
+    return f"({''.join(f'({ranks}, {quoted(f.dim or str())}, {f.count}), ' for ranks, f in rows).rstrip(' ')})"
 
 
 def plain_step(step: Instruction, launch: Launch, held) -> str:

@@ -60,13 +60,14 @@ class Operation(Failures, PlacedCalls, Replays):
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
     MATRICES, GATHERED, STAGE_BLOCK, INOUT = (), {}, (32, 256), ()
     FORWARD, BACKWARD = "", ()
-    SLOTS, CLOSING, PAD, GATE, FALLBACK = 1, False, 1, ("", 0), "nccl"
+    SLOTS, CLOSING, PAD, GATES, FALLBACK = 1, False, 1, ((1, "", 0),), "nccl"
     HOST_WORD, LANES, OVER, TABLES = False, (), (), {}
 
     def __init__(self, module):
         self.module, self.machine = module, module.ranks.machine_of(self.OVER)
         self.inner, self.here = module.ranks.inner_of(self.OVER), module.ranks.here
         self.world, self.rank = self.machine.world, self.machine.rank
+        self.gate = next(((dim, n) for ranks, dim, n in reversed(self.GATES) if ranks <= self.world), ("", 0))
         self.said = False
         self.number = Live.add(self)
         self.why_not = module.why_not or self._alignment(module.bounds)
@@ -185,10 +186,10 @@ class Operation(Failures, PlacedCalls, Replays):
         """Why this call does not run fused, or None. Depends on global sizes and the vote alone."""
         if self.why_not is not None:
             return self.why_not
-        dim, least = self.GATE
+        dim, least = self.gate
         if least is None:
-            return "the spec says fuse_from = never"
-        return f"the spec fuses from {least} along {dim}" if dim and dims[dim] < least else None
+            return f"fuse_from = never on {self.world} ranks"
+        return f"fuse_from = {least} along {dim} on {self.world} ranks" if dim and dims[dim] < least else None
 
     def _unfused(self, reason, tensors, dims, out):
         below_gate = self.why_not is None

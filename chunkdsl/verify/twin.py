@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 
 from chunkdsl.ir.layouts import Cyclic
-from chunkdsl.ir.meshes import World, ranks_of
+from chunkdsl.ir.meshes import World, ranks_of, scope
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
 from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.schedule import Deal, Exchange, Extent, Form, Launch, Moves, OpSchedule, Schedule, Tiling
+from chunkdsl.plan.settled import Gate
 
 TILE = 16  # rows, columns and depth of the twin's tile
 LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
@@ -33,6 +34,17 @@ def shrink(schedule: Schedule, world: World) -> Schedule:
     rows = (1, SMALL_ROWS) if small else (ranks_of(world), ROWS)
     ranges = tuple(twin_range(r, *rows) for r in schedule.ranges)
     return replace(schedule, ranges=ranges, ops=tuple(twin_op(op, sizes) for op in schedule.ops))
+
+
+def open_gates(schedule: Schedule, world: World) -> Schedule:
+    """With the gates of this world size, and open where a gate would let no call run fused: what is simulated is the
+    fused code."""
+
+    def opened(op: OpSchedule) -> OpSchedule:
+        gate = op.gate.at(scope(schedule.mesh, op.over, world))
+        return replace(op, gate=Gate(FuseFrom(0) if gate.count is None else gate, op.gate.fallback))
+
+    return replace(schedule, ops=tuple(map(opened, schedule.ops)))
 
 
 def twin_range(r: DimRange, world: int, rows: int = ROWS) -> DimRange:

@@ -20,7 +20,7 @@ from chunkdsl.render.module import class_name, render_module
 from chunkdsl.verify.compile import compile_module
 from chunkdsl.verify.cuda import compile_sources
 from chunkdsl.verify.simulate import Row, call_sizes, run_op
-from chunkdsl.verify.twin import shrink
+from chunkdsl.verify.twin import open_gates, shrink
 
 
 def verify(
@@ -81,7 +81,7 @@ def prove_rows(schedule: Schedule, world: World, say) -> list[Row]:
 
 def simulate_rows(program, schedule, world, seeds, folder, title, full_size, fallback, say) -> list[Row]:
     """`fallback`: run it too, once for each op: it has no orders to try."""
-    small = schedule if full_size else shrink(schedule, world)
+    small = open_gates(schedule if full_size else shrink(schedule, world), world)
     text = render_module(small, (world,))
     module = load(text, folder, f"{'full' if full_size else 'twin'}_{world_text(world)}")
     typed = {op.name: op for op in program.ops}

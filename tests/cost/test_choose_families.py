@@ -8,6 +8,7 @@ from chunkdsl.cost.choose import choose
 from chunkdsl.cost.machines import machine_for
 from chunkdsl.cost.predict import ending
 from chunkdsl.cost.simulate import simulate
+from chunkdsl.cost.trials import margin
 from chunkdsl.ir.meshes import bindings, ranks_of, scope
 from chunkdsl.pipeline import check_source, plan_checked, settle
 from chunkdsl.plan.unroll import unroll
@@ -43,14 +44,15 @@ OPS = {
     "two axes": TWO + "op f(x, w) -> y {{ y = all_gather(x, over = (node, gpu)) @ w.T }}",
     "one of two axes": TWO + "op f(h, v) -> y {{ y = reduce_scatter(h @ v.T, M, over = gpu) }}",
 }
+ARRIVING = {"route", "via", "chunk", "fuse_from"}  # and with programs also place and buffers
 KEYS = {  # what is up for choice of each family, where the spec says nothing
-    "all_gather": {"route", "chunk", "fuse_from"},
+    "all_gather": ARRIVING,
     "reduce_scatter": {"route", "place", "chunk", "buffers", "fuse_from"},
     "all_reduce": {"route", "place", "chunk", "buffers", "fuse_from"},
-    "all_to_all": {"route", "chunk", "fuse_from"},
+    "all_to_all": ARRIVING,
     "small all_reduce": {"algorithm", "buffers", "fuse_from"},
     "small all_reduce, any validity": {"validity", "buffers", "fuse_from"},
-    "two axes": {"route", "chunk", "fuse_from"},
+    "two axes": ARRIVING,
     "one of two axes": {"route", "place", "chunk", "buffers", "fuse_from"},
 }
 
@@ -69,15 +71,20 @@ def total(schedule, rows):
     return ending(simulate(op, plan, machine_for(schedule, op, bound)))
 
 
+def keys_of(family, found):
+    by_program = KEYS[family] is ARRIVING and found["via"].shown == "ldst"
+    return KEYS[family] | ({"place", "buffers"} if by_program else set())
+
+
 @pytest.mark.parametrize("family", OPS)
 @settings(max_examples=1, deadline=None)
 @given(world=st.sampled_from([2, 4]), rows=st.sampled_from([64, 512, 1024]))
 def test_what_is_chosen_is_never_predicted_slower_than_its_runner_up(family, world, rows):
     checked = checked_of(family, world, rows)
     found = {key: s for (_, key), s in choose(checked.program, checked.schedule).items()}
-    assert set(found) <= KEYS[family]
+    assert set(found) <= keys_of(family, found)
     for key, s in found.items():
-        assert s.margin >= 0 or (key, s.runner_up) == ("fuse_from", "never"), (key, s)
+        assert s.margin >= 1 / (1 + margin("gain")) ** 4 - 1 or key == "fuse_from", (key, s)
     by_rule = checked.schedule
     settle(checked)
     assert not checked.report.failed
@@ -89,7 +96,7 @@ def test_what_is_chosen_is_never_predicted_slower_than_its_runner_up(family, wor
 def test_every_key_has_a_runner_up_and_every_rank_the_same_choice(family):
     checked = checked_of(family, 2, 512)
     found = {key: s for (_, key), s in choose(checked.program, checked.schedule).items()}
-    assert set(found) == KEYS[family]
+    assert set(found) == keys_of(family, found)
     assert all(s.runner_up for key, s in found.items() if key != "fuse_from")
     seen = []
     for rank in (0, ranks_of(checked.schedule.world) - 1):

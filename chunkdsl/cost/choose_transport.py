@@ -1,0 +1,169 @@
+"""What `auto` becomes for a collective: route, via, place, chunk and buffers, whatever its route is.
+
+Each value that is not the simplest must earn it: a time counts (1 + gain) times as much for every key that differs
+(`gain` of data/choices.toml), and the least such time is taken. Tried are
+
+1. all groups (route, via, kind of place) with the simplest number of programs and chunk;
+2. of the best GROUPS of them, unless one is far behind: every number of programs, with the best of these every chunk;
+3. with the best of all: every number of buffers.
+
+A spec that writes a key restricts what may be taken and nothing else: groups are ranked, programs and buffers tried as
+if it had not, so that the values which were chosen may be written down one by one and the others stay. A value that is
+not among those tried holds throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from chunkdsl.cost.transports import (
+    BUFFERS,
+    PROGRAMS,
+    Group,
+    Values,
+    chunks_like,
+    groups_of,
+    moved,
+    simplest,
+    text_of,
+    up_for_choice,
+    written_in,
+)
+from chunkdsl.cost.trials import LARGEST_TRIAL, Trials, margin, without
+from chunkdsl.ir.graph import Value
+from chunkdsl.ir.policy import ChunkCount, Policy
+from chunkdsl.plan.settled import Settled, Settlement
+
+KEYS = ("route", "via", "place", "chunk", "buffers")
+GROUPS = 2
+FAR = 1.5  # a group that takes so much longer than the best one is not looked at further
+
+
+class TransportTrials(Trials):
+    """The trials of the collectives of one op."""
+
+    def settle(self) -> Settlement:
+        """What is known of every collective; empty where calls are too large to be played out, or where values that
+        are good for each collective are not legal together."""
+        found = Settlement()
+        if self.tasks(self.plain, self.dims) > LARGEST_TRIAL:
+            return found
+        for v in self.collectives:
+            if any((v, key) in self.rules for key in KEYS):
+                found.update(_Search(self, v).settle())
+        return found if self.schedule(found, {}) is not None else Settlement()
+
+    def bare(self, v: Value) -> Policy:
+        keys = list(up_for_choice(v.policy, self._groups(v)))
+        if v.policy.chunk in self.chunks(v):
+            keys.append("chunk")
+        if v.policy.buffers in BUFFERS:
+            keys.append("buffers")
+        return without(v.policy, *keys)
+
+    def chunks(self, v: Value) -> list:
+        """The chunks that are tried, those of the rules first."""
+        rules: dict = {}
+        self.schedule({}, {v: without(v.policy, "chunk")}, rules)
+        routing = self.program.plans.get(v.policy.route or "")
+        grid = self.made.world if self.by_rule.nested else self.world
+        rule = rules.get((v, "chunk"), (None,))[0]
+        return chunks_like(rule, routing.parts(grid) if isinstance(rule, ChunkCount) and routing else 1)
+
+    def _groups(self, v: Value) -> tuple[Group, ...]:
+        return groups_of(v, self.op, self.by_rule.nested)
+
+    def ranked(self, v: Value) -> tuple[Group, ...]:
+        """The groups that are held against each other, with what the policy says beside them."""
+        return tuple(dict.fromkeys(written_in(g, self.policies.get(v, v.policy)) for g in self._groups(v)))
+
+
+class _Search:
+    """Of one collective. `allowed`: whether the spec leaves room for some values."""
+
+    def __init__(self, trials: TransportTrials, v: Value) -> None:
+        self.trials, self.v = trials, v
+        self.policy = trials.bare(v)
+        self.writes = {key: given for key in KEYS if (given := getattr(v.policy, key)) is not None}
+        self.ranked = trials.ranked(v)
+        self.chunks = trials.chunks(v) if self.policy.chunk is None else [None]
+        own = (0,) if self.policy.place else PROGRAMS
+        self.programs = (self.policy.place.programs,) if self.policy.place else own
+        rule = trials.rules.get((v, "buffers"), (None,))[0]
+        self.simple = simplest(v, trials.op, self.chunks[0], rule)
+        self.tried: list[tuple[float, Values]] = []
+        self.factor = 1 + margin("gain")
+
+    def settle(self) -> Iterator[tuple[tuple[Value, str], Settled]]:
+        """((collective, key), what is known of it) for every key that the spec leaves open."""
+        best = self._best(values for group in self._groups() for values in self._of_group(group))
+        if best is None:
+            return
+        found = [(key, best) for key in KEYS[:-1]]
+        if best.group.via != "copy_engine" and "buffers" not in self.writes:
+            found.append(("buffers", self._best(replace(best, buffers=n) for n in BUFFERS)))
+        by_rule = self.trials.time(self.v, {}, self.v.policy)
+        for key, values in found:
+            if key not in self.writes and (told := self._settled(key, values, by_rule)):
+                yield (self.v, key), told
+
+    def _groups(self) -> list[Group]:
+        """Those of step 2 that the spec leaves room for, or the best one that it does."""
+        mine = list(dict.fromkeys(written_in(g, self.v.policy) for g in self.ranked))
+        if len(mine) == 1:
+            return mine
+        values = {g: self._first(g) for g in (*self.ranked, *mine)}
+        cost = {g: c for g, x in values.items() if (c := self._cost(x)) is not None}
+        order = sorted((g for g in self.ranked if g in cost), key=cost.__getitem__)[:GROUPS]
+        order = [g for g in order if cost[g] <= FAR * cost[order[0]]]
+        return [g for g in order if g in mine] or sorted((g for g in mine if g in cost), key=cost.__getitem__)[:1]
+
+    def _first(self, group: Group) -> Values:
+        return Values(group, self.programs[0] if group.kind == "own_sms" else 0, self.chunks[0])
+
+    def _of_group(self, group: Group) -> Iterator[Values]:
+        """Every number of programs, and with the best that the spec leaves room for every chunk."""
+        first = self._first(group)
+        written = self.writes.get("place")
+        counts = (written.programs,) if written else self.programs if group.kind == "own_sms" else (0,)
+        tried = [replace(first, programs=n) for n in counts]
+        best = self._best(tried, allowed=False)
+        if best is not None:
+            yield from (*tried, *(replace(best, chunk=c) for c in self.chunks[1:]))
+
+    def _best(self, values: Iterable[Values], allowed: bool = True) -> Values | None:
+        found = [(c, i, x) for i, x in enumerate(values) if (not allowed or self._allowed(x))
+                 and (c := self._cost(x)) is not None]  # fmt: skip
+        return min(found, key=lambda t: t[:2])[2] if found else None
+
+    def _allowed(self, values: Values) -> bool:
+        return all(values.of(key) in (None, given) for key, given in self.writes.items())
+
+    def _cost(self, values: Values) -> float | None:
+        us = self._time(values)
+        return None if us is None else us * self.factor ** moved(values, self.simple)
+
+    def _time(self, values: Values) -> float | None:
+        us = self.trials.time(self.v, values.settled(), self.policy)
+        if us is not None and (us, values) not in self.tried:
+            self.tried.append((us, values))
+        return us
+
+    def _settled(self, key: str, best: Values, by_rule: float | None) -> Settled | None:
+        """None if nothing was held against it."""
+        us = self._time(best)
+        mine, said = best.of(key), self.trials.said.get((self.v, key))
+        if mine is None:  # the rules' value, or the key does not apply
+            if said is None:
+                return None
+            mine, shown, value = said[0], said[1].value, None
+        else:
+            shown, value = text_of(mine), None if said and said[0] == mine else mine
+        others = [(t, text_of(x.of(key))) for t, x in self.tried
+                  if self._allowed(x) and x.of(key) is not None and text_of(x.of(key)) != text_of(mine)]  # fmt: skip
+        if not others and value is None:
+            return None
+        other, text = min(others, default=(us, ""))
+        why = self.trials.gain(us, by_rule) if value is not None and by_rule else ""
+        return Settled(value, shown, why, text, other / us - 1)

@@ -1,0 +1,124 @@
+"""The gate that the cost model chooses: for every world size its own, and open for what was measured as faster."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests/bench"))
+import model_errors
+
+from chunkdsl.cost import choose_gate
+from chunkdsl.cost.baseline import baseline
+from chunkdsl.cost.choose import choose
+from chunkdsl.cost.machines import machine_for
+from chunkdsl.cost.predict import ending
+from chunkdsl.cost.simulate import simulate
+from chunkdsl.cost.trials import margin
+from chunkdsl.ir.policy import FuseFrom
+from chunkdsl.pipeline import check_source, settle
+from chunkdsl.plan.unroll import unroll
+from chunkdsl.source import Source
+
+ROOT = Path(__file__).parents[2]
+SPEC = """mesh tp[{world}] over nvlink
+dim M = {rows}
+tensor x : bf16[M @ tp, 4096]
+tensor w : bf16[6144 @ tp, 4096]
+op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ {policy} }} }}
+"""
+
+
+def checked_of(rows="1..8192", world=4, policy="via = copy_engine, chunk = 512 along M"):
+    checked = check_source(Source("f.chunk", SPEC.format(rows=rows, world=world, policy=policy)))
+    assert not checked.report.failed
+    return checked
+
+
+def gate_of(checked):
+    (found,) = (s for (_, key), s in choose(checked.program, checked.schedule).items() if key == "fuse_from")
+    return found
+
+
+def times(checked, world, rows):
+    """(fused, the library's) of a call."""
+    made, op = checked.schedule, checked.schedule.ops[0]
+    on = machine_for(made, op, {})
+    fused = ending(simulate(op, unroll(made, op, world, [{"M": rows}]), on))
+    return fused, sum(stage.us for stage in baseline(op, world, {"M": rows}, on))
+
+
+def test_every_world_size_has_the_gate_of_its_own_predictions():
+    checked = checked_of()
+    gate = gate_of(checked).value
+    settle(checked)
+    assert checked.schedule.ops[0].gate == gate
+    for world in (2, 4):
+        least = gate.at(world).count
+        assert least and gate.at(world).dim == "M"
+        fused, library = times(checked, world, least // 2)
+        assert fused > library * (1 + margin("gate"))
+        fused, library = times(checked, world, least)
+        assert fused <= library * (1 + margin("gate"))
+    assert gate.at(3) == gate.at(2) and gate.at(16) == gate.at(4) and gate.at(1) == FuseFrom(0)
+    assert gate.at(2).count < gate.at(4).count
+
+
+def test_writing_the_gate_down_changes_no_other_choice():
+    checked = checked_of(policy="fuse = required")
+    free = {key: s for (_, key), s in choose(checked.program, checked.schedule).items()}
+    written = checked_of(policy=f"fuse_from = {free.pop('fuse_from').shown}")
+    assert {key: s for (_, key), s in choose(written.program, written.schedule).items()} == free
+
+
+@pytest.mark.parametrize(
+    ("rows", "policy", "shown"),
+    [
+        ("64..256", "via = copy_engine", "never"),
+        ("128", "via = copy_engine", "never"),
+        ("16384", "route = ring", "always"),
+    ],
+)
+def test_an_op_that_never_or_always_wins(rows, policy, shown):
+    found = gate_of(checked_of(rows=rows, policy=policy))
+    other = {"never": "along M" if ".." in rows else "always", "always": "never"}[shown]
+    assert found.shown == shown and other in found.runner_up and found.margin > 0
+    assert ("slower than the library" in found.why) == (shown == "never")
+
+
+def test_without_the_margin_the_gate_would_be_higher(monkeypatch):
+    checked = checked_of()
+    safe = gate_of(checked).value.fuse_from
+    monkeypatch.setattr(choose_gate, "margin", lambda name: 0.0)
+    bold = gate_of(checked).value.fuse_from
+    assert bold.count is None or bold.count > safe.count
+
+
+def test_what_was_measured_as_faster_stays_fused():
+    """Of every row of two GPUs in RESULTS.md."""
+    rows = model_errors.recorded()["two"]
+    gates = {name: gate_of_op(*name.split(".")) for name in dict.fromkeys(r["op"] for r in rows)}
+    assert any(gate.count for gate in gates.values())
+    for r in rows:
+        if r["library_us"] >= r["ours_us"]:
+            gate = gates[r["op"]]
+            assert gate.count is not None and gate.count <= r["rows"], r
+
+
+def gate_of_op(stem, name):
+    """That of the shipped spec on two ranks."""
+    text = (ROOT / f"specs/{stem}.chunk").read_text(encoding="utf-8").replace("tp[8]", "tp[2]")
+    checked = check_source(Source(f"specs/{stem}.chunk", text))
+    settle(checked)
+    return next(op.gate.at(2) for op in checked.schedule.ops if op.name == name)
+
+
+def test_the_margin_is_the_largest_error_against_modules():
+    """Where the library is predicted to be the faster: how much faster a fused call was then than predicted."""
+    by_case = {}
+    for row in model_errors.two_gpu_rows(model_errors.recorded()["two"]):
+        by_case.setdefault(row.case, {})[row.what] = row
+    pairs = [(case["NCCL + cuBLAS"], case["module"]) for case in by_case.values()]
+    behind = [(a, f) for a, f in pairs if a.predicted < f.predicted]
+    worst = max((a.measured / f.measured) / (a.predicted / f.predicted) - 1 for a, f in behind)
+    assert worst <= margin("gate") < worst + 0.01
