@@ -27,7 +27,8 @@ tensor w1 : bf16[F @ tp, H]
 tensor b1 : bf16[F @ tp]
 tensor w2 : bf16[H, F @ tp]
 op mlp(x, w1, b1, w2) -> y {
-    h = gelu(all_gather(x) @ w1.T + b1) with { chunk = 64 along M, tile = 64x64x32, fuse_from = 128 along M }
+    h = gelu(all_gather(x) @ w1.T + b1)
+        with { chunk = 64 along M, via = copy_engine, tile = 64x64x32, fuse_from = 128 along M }
     y = reduce_scatter(h @ w2.T, M) with { chunk = 2 per shard, via = tma, place = own_sms(8), tile = 64x64x32 }
 }
 """
