@@ -235,16 +235,23 @@ def predict_checked(
     return predictions
 
 
-def predict_planned(planned: Planned) -> dict[str, Prediction]:
-    """What the cost model says of planned calls, by op, on the GPU that goes with the mesh's link; nothing of those
-    that it does not know or that are too large to be played out."""
+def predict_planned(planned: Planned) -> dict[str, Prediction | str]:
+    """What the cost model says of planned calls, by op, on the GPU that goes with the mesh's link; of those that it
+    does not know, or that are too large to be played out beside all else, why it says nothing."""
     from chunkdsl.cost.machines import machine_for
     from chunkdsl.cost.predict import predict
 
-    made = planned.checked.schedule
-    known = [p for p in planned.ops if len(p.plan.tasks) <= LARGEST_PREDICTED]
-    known = [p for p in known if not (p.op.exchange and p.op.exchange.via == "multimem")]
-    return {p.op.name: predict(p.op, p.plan, machine_for(made, p.op, dict(p.plan.calls[0]))) for p in known}
+    made, found = planned.checked.schedule, {}
+    for p in planned.ops:
+        tasks = len(p.plan.tasks)
+        if p.op.exchange and p.op.exchange.via == "multimem":
+            found[p.op.name] = "what the switch does is not modelled"
+        elif tasks > LARGEST_PREDICTED:
+            most = f"`plan` plays out up to {LARGEST_PREDICTED:,}, `chunkdsl timeline` up to {LARGEST_DRAWING:,}"
+            found[p.op.name] = f"this call has {tasks:,} tasks; {most}, and smaller sizes have fewer (--dim)"
+        else:
+            found[p.op.name] = predict(p.op, p.plan, machine_for(made, p.op, dict(p.plan.calls[0])))
+    return found
 
 
 def read_one(path: str) -> Checked:

@@ -109,6 +109,27 @@ def test_a_size_that_no_module_serves_is_planned_and_said(capsys):
     assert "cannot run fused" not in run(capsys, "mlp.chunk", "--world", "2")[1]
 
 
+def test_what_is_too_large_to_be_played_out_is_said_and_not_left_out(monkeypatch, capsys):
+    assert "Predicted, not measured" in run(capsys, "mlp.chunk")[1]
+    monkeypatch.setattr(pipeline, "LARGEST_PREDICTED", 20)
+    out = run(capsys, "mlp.chunk")[1]
+    tasks = len(plans(capsys, "mlp.chunk")[0]["plan"]["tasks"])
+    assert f"Nothing: this call has {tasks} tasks; `plan` plays out up to 20" in out and "not measured" not in out
+    assert plans(capsys, "mlp.chunk")[0]["predicted"].startswith(f"this call has {tasks} tasks")
+
+
+def test_the_gate_of_every_number_of_ranks_and_the_margins_are_shown(capsys, place, tmp_path):
+    (tmp_path / "free.chunk").write_text(MLP.replace(", fuse_from = 128 along M", ""))
+    out = run(capsys, "free.chunk")[1]
+    assert re.search(r"fused from \d+ along M|never fused|always fused", out)
+    assert "A rule stays unless a value is predicted to gain 2%" in out
+    gates = re.search(r"The gate by number of ranks: (.*)", out)
+    assert gates and re.search(r"(never|\d+ along M) from 2 on", gates[1])
+    two = run(capsys, "free.chunk", "--world", "2")[1]
+    first = re.search(r"(never|\d+ along M) from 2 on", gates[1])[1]
+    assert (f"fused from {first}" if first != "never" else "never fused") in two
+
+
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"),
                                              (3 << 20, "3 MiB"), ((5 << 30) // 2, "2.5 GiB")])  # fmt: skip
 def test_sizes_as_text(count, text):

@@ -12,10 +12,11 @@ from __future__ import annotations
 from chunkdsl.cost.choose_exchange import ExchangeTrials
 from chunkdsl.cost.choose_gate import choose_gate
 from chunkdsl.cost.choose_transport import TransportTrials
+from chunkdsl.cost.trials import LARGEST_TRIAL
 from chunkdsl.ir.graph import Program
 from chunkdsl.ir.meshes import scope
 from chunkdsl.plan.schedule import Schedule
-from chunkdsl.plan.settled import Settlement
+from chunkdsl.plan.settled import Settled, Settlement
 
 
 def choose(program: Program, made: Schedule) -> Settlement:
@@ -26,6 +27,10 @@ def choose(program: Program, made: Schedule) -> Settlement:
         if by_rule and scope(made.mesh, by_rule.over, made.world) > 1:
             kind = ExchangeTrials if by_rule.exchange else TransportTrials
             trials = kind(op, program, made, by_rule)
+            if (tasks := trials.tasks(trials.plain, trials.dims)) > LARGEST_TRIAL:
+                why = f"a plan of {tasks:,} tasks is too large to be played out: the rules stand"
+                found[op, "fuse_from"] = Settled(None, "always", why)
+                continue
             settled = trials.settle()
             gate = choose_gate(trials, trials.schedule(settled, {}) or by_rule)
             found.update(settled | ({(op, "fuse_from"): gate} if gate else {}))

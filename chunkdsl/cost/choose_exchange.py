@@ -12,8 +12,9 @@ from __future__ import annotations
 from itertools import product
 from math import exp, log
 
+from chunkdsl.cost.constants import margin
 from chunkdsl.cost.transports import text_of
-from chunkdsl.cost.trials import Trials, margin, without
+from chunkdsl.cost.trials import Trials, without
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.policy import Policy
 from chunkdsl.plan.schedule import OpSchedule

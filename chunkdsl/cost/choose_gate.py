@@ -13,13 +13,15 @@ from math import log
 
 from chunkdsl.check.worlds import misfit, route_breaches
 from chunkdsl.cost.baseline import baseline
-from chunkdsl.cost.trials import COLLECTIVES, LARGEST_TRIAL, Trials, margin
+from chunkdsl.cost.constants import margin
+from chunkdsl.cost.trials import COLLECTIVES, LARGEST_TRIAL, Trials
 from chunkdsl.ir.meshes import route_world
 from chunkdsl.ir.policy import FuseFrom
 from chunkdsl.ir.types import DimRef
 from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.schedule import OpSchedule
 from chunkdsl.plan.settled import Gate, Settled
+from chunkdsl.plan.summary import gate_text
 
 
 def choose_gate(trials: Trials, made: OpSchedule) -> Settled | None:
@@ -39,15 +41,8 @@ def choose_gate(trials: Trials, made: OpSchedule) -> Settled | None:
     for world, found in sorted(gates.items()):
         if found.best != (by_world[-1][1] if by_world else FuseFrom(0)):
             by_world.append((world, found.best))
-    elsewhere = [f"{text(gates[w].best)} on {w}" for w in sorted(gates, reverse=True)[1:] if gates[w].best != here.best]
-    why = here.why() + (f"; {', '.join(elsewhere)}" if elsewhere else "")
     gate = Gate(here.best, "nccl", tuple(by_world))
-    return Settled(gate, text(here.best), why, text(here.other), here.margin)
-
-
-def text(gate: FuseFrom) -> str:
-    """As a policy writes it."""
-    return "never" if gate.count is None else f"{gate.count} along {gate.dim}" if gate.dim else "always"
+    return Settled(gate, gate_text(here.best), here.why(), gate_text(here.other), here.margin)
 
 
 def _worlds(trials: Trials, made: OpSchedule) -> list[int]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from chunkdsl.cost.constants import margin
 from chunkdsl.cost.transports import (
     BUFFERS,
     PROGRAMS,
@@ -30,7 +31,7 @@ from chunkdsl.cost.transports import (
     up_for_choice,
     written_in,
 )
-from chunkdsl.cost.trials import LARGEST_TRIAL, Trials, margin, without
+from chunkdsl.cost.trials import Trials, without
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.policy import ChunkCount, Policy
 from chunkdsl.plan.settled import Settled, Settlement
@@ -44,11 +45,8 @@ class TransportTrials(Trials):
     """The trials of the collectives of one op."""
 
     def settle(self) -> Settlement:
-        """What is known of every collective; empty where calls are too large to be played out, or where values that
-        are good for each collective are not legal together."""
+        """What is known of every collective; empty where values that are good for each are not legal together."""
         found = Settlement()
-        if self.tasks(self.plain, self.dims) > LARGEST_TRIAL:
-            return found
         for v in self.collectives:
             if any((v, key) in self.rules for key in KEYS):
                 found.update(_Search(self, v).settle())

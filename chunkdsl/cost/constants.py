@@ -106,9 +106,14 @@ class Machine:
 
 @cache
 def figures(name: str) -> Mapping:
-    """A data file as it stands: gpus, links or kernels."""
+    """A data file as it stands: gpus, links, kernels or choices."""
     with open(os.path.join(FOLDER, f"{name}.toml"), "rb") as file:
         return tomllib.load(file)
+
+
+def margin(name: str) -> float:
+    """What a prediction must gain: `gain` or `gate` of data/choices.toml, a fraction of a time."""
+    return figures("choices")[name]["value"]
 
 
 def gpu_names() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from chunkdsl.cost.constants import Machine, figures
+from chunkdsl.cost.constants import Machine
 from chunkdsl.cost.machines import machine_for
 from chunkdsl.cost.predict import ending
 from chunkdsl.cost.simulate import simulate
@@ -117,11 +117,6 @@ class Trials:
             name: n if n <= FEWEST else self.fit(name, max(FEWEST, n // 2))
             for name, n in self.dims.items()
         }
-
-
-def margin(name: str) -> float:
-    """What a prediction must gain: `gain` or `gate` of data/choices.toml, a fraction of a time."""
-    return figures("choices")[name]["value"]
 
 
 def without(policy: Policy, *keys: str) -> Policy:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.meshes import grid_of, inner_of
-from chunkdsl.ir.policy import ChunkCount
+from chunkdsl.ir.policy import ChunkCount, FuseFrom
 from chunkdsl.plan.body import stagings
 from chunkdsl.plan.exchange_shape import shape_of
 from chunkdsl.plan.footprint import ITEM, Memory, memory
@@ -132,7 +132,6 @@ def summarise(
     sizes = {b.name: ITEM[b.dtype] for b in plan.buffers}
     sent, received = crossing(plan, rank, sizes)
     least = op.gate.at(plan.world)
-    gate = "never" if least.count is None else f"{least.count} along {least.dim}" if least.dim else "always"
     return Summary(
         op=op.name,
         line=op.line,
@@ -143,7 +142,7 @@ def summarise(
         bounds=tuple(sorted(bounds.items())),
         slots=form_for(op.exchange, payload_words(op.exchange, dims), plan.world).slots if op.exchange else op.slots,
         closing=op.closing,
-        gate=gate,
+        gate=gate_text(least),
         fallback=op.gate.fallback,
         fused=least.count is not None and (not least.dim or dims.get(least.dim, least.count) >= least.count),
         started=tuple(_started(op, plan, rank, dims)),
@@ -201,6 +200,11 @@ def moved(task: Task, sizes: Mapping[str, int]):
 
 def elements(region: Region) -> int:
     return 0 if region.empty else (region.row1 - region.row0) * (region.col1 - region.col0)
+
+
+def gate_text(gate: FuseFrom) -> str:
+    """As a policy writes it."""
+    return "never" if gate.count is None else f"{gate.count} along {gate.dim}" if gate.dim else "always"
 
 
 def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:

@@ -1,8 +1,8 @@
 """Plans for programs: one JSON array, an object for each op.
 
 Keys: op, plan (the form of plan/dump.py, for one call), choices (where, key, value, why, runner_up, margin), summary
-(the fields of plan/summary.py; pairs by name become objects), predicted (the cost model's totals; null where it has
-none). Sizes are bytes and elements, times microseconds.
+(the fields of plan/summary.py; pairs by name become objects), predicted (the cost model's totals; a string that
+says why where it has none). Sizes are bytes and elements, times microseconds.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ PAIRS = ("dims", "bounds", "programs", "stages")
 
 
 def render(
-    plans: Sequence[tuple[OpSchedule, Plan, Summary]], predictions: Mapping[str, Prediction] = MappingProxyType({})
+    plans: Sequence[tuple[OpSchedule, Plan, Summary]],
+    predictions: Mapping[str, Prediction | str] = MappingProxyType({}),
 ) -> str:
     """One op a block, one task a line."""
     return "[" + ",".join(_op(*p, predictions.get(p[0].name)) for p in plans) + "\n]\n"
 
 
-def _op(op: OpSchedule, plan: Plan, summary: Summary, predicted: Prediction | None) -> str:
+def _op(op: OpSchedule, plan: Plan, summary: Summary, predicted: Prediction | str | None) -> str:
     facts = asdict(summary)
     facts |= {k: dict(facts[k]) for k in PAIRS if k in facts}
     facts["started"] = [{**s, **{k: dict(s[k]) for k in PAIRS if k in s}} for s in facts["started"]]
@@ -38,7 +39,7 @@ def _op(op: OpSchedule, plan: Plan, summary: Summary, predicted: Prediction | No
         "op": json.dumps(op.name),
         "choices": json.dumps([asdict(c) for c in op.choices]),
         "summary": json.dumps(facts),
-        "predicted": json.dumps(totals(predicted) if predicted else None),
+        "predicted": json.dumps(totals(predicted) if isinstance(predicted, Prediction) else predicted),
         "plan": dump(plan).rstrip("\n"),
     }
     return "\n{" + ",\n".join(f'"{key}": {text}' for key, text in parts.items()) + "}"

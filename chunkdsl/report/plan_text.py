@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 
+from chunkdsl.cost.constants import margin
 from chunkdsl.cost.predict import Prediction
 from chunkdsl.ir.meshes import run_time
 from chunkdsl.ir.types import index_key
 from chunkdsl.plan.schedule import Choice, OpSchedule, Schedule
-from chunkdsl.plan.summary import Started, Summary, Transfer
+from chunkdsl.plan.summary import Started, Summary, Transfer, gate_text
 from chunkdsl.report.plan_prediction import lanes, totals
 
 WIDTH = 120
@@ -31,9 +32,10 @@ ORDERS = {
 
 def render(
     schedule: Schedule, plans: Sequence[tuple[OpSchedule, Summary]], notes: Mapping[str, str],
-    predictions: Mapping[str, Prediction] = MappingProxyType({}),
+    predictions: Mapping[str, Prediction | str] = MappingProxyType({}),
 ) -> str:  # fmt: skip
-    """All ops. `notes`: for an op, why this world size cannot run it fused. `predictions`: what the cost model says."""
+    """All ops. `notes`: for an op, why this world size cannot run it fused. `predictions`: what the cost model says, or
+    why it says nothing."""
     made = (_op(schedule, op, s, notes.get(op.name, ""), predictions.get(op.name)) for op, s in plans)
     return "\n".join("\n".join(lines) + "\n" for lines in made)
 
@@ -47,7 +49,7 @@ def size_text(count: int) -> str:
     return f"{count} B"
 
 
-def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Prediction | None) -> Iterator[str]:
+def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Prediction | str | None) -> Iterator[str]:
     call = f"op {op.name}({', '.join(p.name for p in op.parameters)}) -> {', '.join(r.name for r in op.results)}"
     yield _cut(f"{call}    {schedule.path}:{op.line}")
     dims = run_time(dict(s.dims))
@@ -57,6 +59,10 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
     if note:
         yield from _wrap(f"This world size cannot run fused: {note}. The module refuses it.")
     yield from _wrap(_policy(s))
+    if op.gate.by_world:
+        gates = (f"{gate_text(gate)} from {ranks} on" for ranks, gate in op.gate.by_world)
+        fewer = "; always below" if op.gate.by_world[0][0] > 2 else ""
+        yield from _wrap(f"The gate by number of ranks: {', '.join(gates)}{fewer}")
     if not s.fused:
         yield from _wrap(f"This call runs the fallback ({s.fallback}); what follows is the fused call.")
     yield from _section("What auto became", _choices(op))
@@ -76,7 +82,9 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
     yield f"  local memory        {size_text(s.local_bytes):>10} on each rank"
     text = f"leaves over {s.link or 'the link'}"
     yield f"  {text:<20}{size_text(s.sent_bytes):>10} in this call, {size_text(s.received_bytes)} arrive"
-    if predicted:
+    if isinstance(predicted, str):
+        yield from _section("Predicted", iter(_wrap(f"Nothing: {predicted}.")))
+    elif predicted:
         title = "Predicted, not measured (how far such predictions are off: tests/bench/MODEL.md)"
         yield from _section(title, _predicted(predicted))
 
@@ -115,6 +123,9 @@ def _choices(op: OpSchedule) -> Iterator[str]:
     rows = [(c.where.removeprefix(f"{op.name}: "), c.key, c.value, _runner_up(c), c.why) for c in op.choices]
     same = [("" if i and rows[i - 1][0] == r[0] else r[0], *r[1:]) for i, r in enumerate(rows)]
     yield from _table(("for", "key", "value", "runner-up", "because"), same)
+    if any(c.runner_up for c in op.choices):
+        yield from _wrap(f"A rule stays unless a value is predicted to gain {margin('gain'):.0%}; the gate is closed "
+                         f"where the library is predicted to be faster by {margin('gate'):.0%}.")  # fmt: skip
 
 
 def _runner_up(c: Choice) -> str:

@@ -5,10 +5,10 @@ from functools import cache
 import pytest
 
 from chunkdsl.cost.choose import choose
+from chunkdsl.cost.constants import margin
 from chunkdsl.cost.machines import machine_for
 from chunkdsl.cost.predict import ending
 from chunkdsl.cost.simulate import simulate
-from chunkdsl.cost.trials import margin
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.meshes import bindings, scope
 from chunkdsl.lower.schedule import schedule_program

@@ -132,7 +132,9 @@ def test_every_rank_decides_alike():
 
 
 def test_plans_too_large_to_try_keep_the_rules():
-    assert found_of(checked_of(world=64)) == {}
+    (((_, key), gate),) = found_of(checked_of(world=64)).items()
+    assert (key, gate.value, gate.shown) == ("fuse_from", None, "always")
+    assert "too large to be played out: the rules stand" in gate.why
     assert found_of(checked_of(world=1)) == {}
 
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chunkdsl.cost.choose import choose
+from chunkdsl.cost.constants import margin
 from chunkdsl.cost.machines import machine_for
 from chunkdsl.cost.predict import ending
 from chunkdsl.cost.simulate import simulate
-from chunkdsl.cost.trials import margin
 from chunkdsl.ir.meshes import bindings, ranks_of, scope
 from chunkdsl.pipeline import check_source, plan_checked, settle
 from chunkdsl.plan.unroll import unroll

@@ -11,10 +11,10 @@ import model_errors
 from chunkdsl.cost import choose_gate
 from chunkdsl.cost.baseline import baseline
 from chunkdsl.cost.choose import choose
+from chunkdsl.cost.constants import margin
 from chunkdsl.cost.machines import machine_for
 from chunkdsl.cost.predict import ending
 from chunkdsl.cost.simulate import simulate
-from chunkdsl.cost.trials import margin
 from chunkdsl.ir.policy import FuseFrom
 from chunkdsl.pipeline import check_source, settle
 from chunkdsl.plan.unroll import unroll
