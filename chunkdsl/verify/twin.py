@@ -33,7 +33,8 @@ def shrink(schedule: Schedule, world: World) -> Schedule:
     sizes = Sizes(schedule, ranks_of(world), SMALL_UNIT if small else UNIT)
     rows = (1, SMALL_ROWS) if small else (ranks_of(world), ROWS)
     ranges = tuple(twin_range(r, *rows) for r in schedule.ranges)
-    return replace(schedule, ranges=ranges, ops=tuple(twin_op(op, sizes) for op in schedule.ops))
+    twins = tuple(twin_op(op, sizes) for op in open_gates(schedule, world).ops)
+    return replace(schedule, ranges=ranges, ops=twins)
 
 
 def open_gates(schedule: Schedule, world: World) -> Schedule:
@@ -41,7 +42,7 @@ def open_gates(schedule: Schedule, world: World) -> Schedule:
     fused code."""
 
     def opened(op: OpSchedule) -> OpSchedule:
-        gate = op.gate.at(scope(schedule.mesh, op.over, world))
+        gate = op.gate.at(scope(schedule.mesh, op.over, world)) if op.gate.by_world else op.gate.fuse_from
         return replace(op, gate=Gate(FuseFrom(0) if gate.count is None else gate, op.gate.fallback))
 
     return replace(schedule, ops=tuple(map(opened, schedule.ops)))

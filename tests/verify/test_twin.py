@@ -3,15 +3,18 @@
 import contextlib
 import io
 import tokenize
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chunkdsl.ir.layouts import Cyclic
 from chunkdsl.ir.meshes import bindings, inner_of, scope, world_text
+from chunkdsl.ir.policy import FuseFrom
 from chunkdsl.ir.types import evaluate
 from chunkdsl.pipeline import check_source
 from chunkdsl.plan.geometry import Geometry
+from chunkdsl.plan.settled import Gate
 from chunkdsl.render.module import render_module
 from chunkdsl.source import Source
 from chunkdsl.verify.simulate import call_sizes
@@ -152,3 +155,17 @@ def test_the_twin_has_smaller_blocks_everywhere():
     twin = shrink(schedule_of(text), 4)
     assert {layout.block for layout in walk(twin, Cyclic)} == {LONG_BLOCK}
     assert all(r.high >= 2 * LONG_BLOCK for r in twin.ranges)
+
+
+def test_the_gates_of_a_twin_let_calls_through():
+    """What is verified is the fused code, also where the library is predicted to be faster."""
+    shipped = schedule_of(
+        "mesh tp[4] over nvlink\ndim M = 1..1024\ntensor x : bf16[M @ tp, 512]\ntensor w : bf16[512 @ tp, 512]\n"
+        "op f(x, w) -> y { y = all_gather(x) @ w.T with { fuse_from = never } }\n"
+    )
+    never, some = FuseFrom(None), FuseFrom(512, "M")
+    gates = {2: FuseFrom(2, "M"), 4: FuseFrom(0), 1: FuseFrom(0)}
+    for world, opened in gates.items():
+        op = replace(shipped.ops[0], gate=Gate(never, "nccl", ((2, some), (4, never))))
+        assert shrink(replace(shipped, ops=(op,)), world).ops[0].gate == Gate(opened, "nccl")
+    assert shrink(shipped, 2).ops[0].gate == Gate(FuseFrom(0), "nccl")
