@@ -79,7 +79,8 @@ def prove_rows(schedule: Schedule, world: World, say) -> list[Row]:
     return rows
 
 
-def simulate_rows(program, schedule, world, seeds, folder, title, full_size, say) -> list[Row]:
+def simulate_rows(program, schedule, world, seeds, folder, title, full_size, fallback, say) -> list[Row]:
+    """`fallback`: run it too, once for each op: it has no orders to try."""
     small = open_gates(schedule, world) if full_size else shrink(schedule, world)
     text = render_module(small, (world,))
     module = load(text, folder, f"{'full' if full_size else 'twin'}_{world_text(world)}")
