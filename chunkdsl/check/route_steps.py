@@ -108,4 +108,35 @@ def too_long(breach: Breach, source: Source) -> Finding:
     return from_breach(breach, source, "let the loop run over the steps that there are")
 
 
-STEP_RULES = (not_there, undefined, to_itself, too_long)
+@rule("CD344", "copy-engine-step-waits")
+def copies_wait(breach: Breach, source: Source) -> Finding:
+    """A step by copy engine sends the rank's own input: a copy engine waits for nothing that another rank brings.
+
+    So it neither passes on what has come nor fetches. Say `via = copy_engine` on the steps that send the own shard, and
+    let programs carry the others.
+
+    Fails:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M @ tp, 512]
+        tensor w : bf16[512, 512 @ tp]
+        plan my_ring(t) : all_gather over tp {
+            for i in range(tp - 1) { send t[(rank - i) mod tp] to (rank + 1) mod tp with { via = copy_engine } }
+        }
+        op f(x, w) -> y { y = all_gather(x) @ w with { route = my_ring } }
+
+    Mended:
+        mesh tp[4]
+        dim M = 1..4096
+        tensor x : bf16[M @ tp, 512]
+        tensor w : bf16[512, 512 @ tp]
+        plan my_ring(t) : all_gather over tp {
+            send t[rank] to (rank + 1) mod tp with { via = copy_engine }
+            for i in range(1, tp - 1) { send t[(rank - i) mod tp] to (rank + 1) mod tp }
+        }
+        op f(x, w) -> y { y = all_gather(x) @ w with { route = my_ring } }
+    """
+    return from_breach(breach, source, "let programs carry this step: via = ldst or tma")
+
+
+STEP_RULES = (not_there, undefined, to_itself, too_long, copies_wait)

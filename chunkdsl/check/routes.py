@@ -160,7 +160,8 @@ def does_not_split(breach: Breach, source: Source) -> Finding:
 def chunks_differ(span: Span, other: Span) -> Finding:
     """All steps of a plan cut shards into the same chunks: a chunk has one flag, which every step that moves it sets.
 
-    Say `chunk` where the plan is used. What may differ from step to step is `via`, ldst or tma, and the lane.
+    Say `chunk` where the plan is used. What may differ from step to step is the lane and `via`: ldst, tma or, for steps
+    that send the rank's own shard, copy_engine.
 
     Fails:
         mesh tp[4]

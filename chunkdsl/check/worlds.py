@@ -92,8 +92,9 @@ def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
                 breaches = list(m.routing.breaches(world))
                 if not breaches:
                     chunk = n.out_chunk if m.kind == "scatter" else n.chunk
-                    breaches = [b for b in (m.routing.uneven(chunk, world), m.routing.unstored(world)) if b]
-                found[m.routing.name, m.routing.contract] = breaches
+                    asked = m.routing.uneven(chunk, world), m.routing.unstored(world), m.routing.uncopied(world)
+                    breaches = [b for b in asked if b]
+                found.setdefault((m.routing.name, m.routing.contract), []).extend(breaches)
     return [
         Refutation(b.code, b.message, b.counterexample, b.line, b.label, b.other_line, b.other_label, 0, b.span, b.mend)
         for b in dict.fromkeys(b for breaches in found.values() for b in breaches)

@@ -168,7 +168,7 @@ class OpBuilder(KernelTiles):
             if moves_g.name not in self.carried:
                 self.carried.add(moves_g.name)
                 staging = staging_g
-                moves.append(moves_g)
+                moves += [moves_g, *info.get("beside", ())]
         if space is None:
             space = settled[2].get("space", "all") if settled else "own" if self._sharded_rows(value) else "whole"
         elif space == "whole" and settled:

@@ -17,6 +17,7 @@ from chunkdsl.plan.hierarchical import hierarchical
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Choice
 from chunkdsl.plan.trace import MOST_PARTS
+from chunkdsl.plan.trace_breaches import Breach
 
 BUILT_ROUTES = ("direct", "swizzle", "ring")
 
@@ -170,25 +171,34 @@ def refuse_via(settle: Choices, routing: Routing, via: str, why: str) -> None:
 
 
 def settle_gather(settle: Choices, routing: Routing) -> dict:
-    """via, side, place and order of an all-gather along a plan; `route` is None."""
+    """via, side, place and order of an all-gather along a plan; `route` is None. `routing` becomes the part that the
+    launch's programs carry, `copied` that of copy engines; where there is but one, it is the `routing`."""
     form = "parametric" if routing.form else "a table"
     why = routing.form.text() if routing.form else f"no parametric form: {routing.why_not}"
     settle.record.append(Choice(settle.where, f"plan {routing.name}", form, why))
     vias, otherwise = vias_of(settle, routing, "a plan forwards, and copy engines do not wait")
-    via = "tma" if "tma" in vias else "ldst"
-    place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
+    programs, copies = vias - {"copy_engine"}, vias & {"copy_engine"}
+    via, place = "tma" if "tma" in vias else "ldst" if programs else "copy_engine", settle.policy.place
+    if programs:
+        place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
     order = settle.pick("order", "arrival", "tiles start with what is there")
     given = settle.policy.side
-    if vias - {"ldst", "tma"}:
-        refuse_via(settle, routing, min(vias - {"ldst", "tma"}), "copy engines do not wait, and plans do")
+    if programs - {"ldst", "tma"}:
+        refuse_via(settle, routing, min(programs - {"ldst", "tma"}), "a plan's chunks go to one rank each")
+    elif not programs and place is not None:
+        settle.refuse_transport(f"route = {routing.name}, place = {place.kind}", "copy engines carry all of its steps",
+                                "place")  # fmt: skip
     elif given is not None:
         settle.refuse_transport(f"route = {routing.name}, side = {given}", "the plan says who sends and who fetches",
                                 "side")  # fmt: skip
-    elif place.kind != "own_sms":
+    elif programs and place.kind != "own_sms":
         settle.refuse_transport(f"route = {routing.name}, place = {place.kind}", "a plan has programs of its own",
                                 "place")  # fmt: skip
-    found = dict(route=None, via=via, side="push", place=place, order=order, routing=routing)
-    return found | dict(otherwise=otherwise if len(vias) > 1 else "")
+    found = dict(route=None, via=via, side="push", place=place, order=order, routing=routing, copied=None)
+    if copies:
+        found |= dict(routing=routing.part(not programs, otherwise))
+        found |= dict(copied=routing.part(True, otherwise) if programs else None)
+    return found | dict(otherwise=otherwise if len(programs) > 1 else "")
 
 
 def chunk_of(settle: Choices, routing: Routing, row_bytes: int, shard: int, world: World) -> ChunkRows | ChunkCount:
@@ -202,7 +212,12 @@ def chunk_of(settle: Choices, routing: Routing, row_bytes: int, shard: int, worl
         chunk = settle.chunk_rows(row_bytes)
     elif isinstance(chunk, ChunkBytes):
         chunk = ChunkRows(max(1, chunk.count // max(1, row_bytes)), "")
-    for breach in (routing.uneven(chunk, world), routing.unstored(world)):
+    refuse_breaches(settle, routing.uneven(chunk, world), routing.unstored(world))
+    return chunk
+
+
+def refuse_breaches(settle: Choices, *breaches: Breach | None) -> None:
+    """What is wrong with a route for the ranks that the mesh declares."""
+    for breach in breaches:
         if breach is not None:
             settle.refuse(routes.explain_breach(breach, settle.report.source))
-    return chunk

@@ -12,7 +12,15 @@ from chunkdsl.ir.types import SymSize, dims_in, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
 from chunkdsl.lower.epilogue import Epilogue
 from chunkdsl.lower.facts import Refused
-from chunkdsl.lower.routed import built_in, chunk_of, routing_of, settle_gather, settle_halves, settle_sum
+from chunkdsl.lower.routed import (
+    built_in,
+    chunk_of,
+    refuse_breaches,
+    routing_of,
+    settle_gather,
+    settle_halves,
+    settle_sum,
+)
 from chunkdsl.plan.limits import FLAG_WORDS, MULTIPROCESSORS
 from chunkdsl.plan.routes import GATHER_PEERS, SCATTER_ORDER, Walk
 from chunkdsl.plan.routing import Routing
@@ -37,7 +45,7 @@ class Transports(Epilogue):
             return self.gathers[value]
         source, _ = self._place(value.args[0], f"{name}_shard")
         name = f"{source}_gathered" if source.startswith(f"{self.op.name}_") else f"{self.op.name}_{source}_gathered"
-        name = self._fresh(name, "", "_arrived", "_ready", "_pieces")
+        name = self._fresh(name, "", "_arrived", "_ready", "_pieces", "_copies")
         dtype, cols, rows = self._dtype(value), self._cols(value), self._rows(value)
         layout = self._row_layout(value.args[0])
         settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices, self.settled)
@@ -52,11 +60,14 @@ class Transports(Epilogue):
             shard = layout.shard(evaluate(rows, self.highs), self.world)
             info = settle_gather(settle, routing)
             info["chunk"] = chunk_of(settle, routing, row_bytes, shard, self.grid)
+            routing = info["routing"]
+            refuse_breaches(settle, *(r.uncopied(self.grid) for r in (routing, info["copied"]) if r))
         info["layout"], info["span"] = layout, value.span
-        copies = settle.buffers(row_bytes * evaluate(rows, self.highs), info["via"] == "copy_engine")
+        copied = info["via"] == "copy_engine" or info.get("copied") is not None
+        copies = settle.buffers(row_bytes * evaluate(rows, self.highs), copied)
         self._settled(settle, info)
         self._aligned(value, value.span)
-        if info["via"] == "copy_engine" and dims_in(cols.size):
+        if copied and dims_in(cols.size):
             what = "copy engines for rows of a run-time length"
             self._refuse(what, "fix the length, or write via = ldst", value.span)
         self.slots.append(copies)
@@ -88,6 +99,10 @@ class Transports(Epilogue):
             routing=routing,
             otherwise=info.get("otherwise", ""),
         )
+        info["beside"] = ()
+        if info.get("copied") is not None:
+            info["beside"] = (replace(moves, name=f"{name}_copies", via="copy_engine", programs=0, ready=None,
+                                      counters=None, routing=info["copied"], otherwise=""),)  # fmt: skip
         staging = Staging(
             f"{name}_stage", source, name, dtype, cols, rows, moves.ready, pull and info["via"] == "copy_engine", line
         )

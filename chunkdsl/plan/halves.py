@@ -39,8 +39,8 @@ def halves_of(routing: Routing) -> tuple[Routing, Routing]:
                        ways=ways, chunk=routing.chunk)  # fmt: skip
 
     return (
-        half(0, "reduce_scatter", "an all_reduce is two tables; sums", False),
-        half(1, "all_gather", "an all_reduce is two tables; results", routing.fetches),
+        half(0, "reduce_scatter", "sums, before results", False),
+        half(1, "all_gather", "results, after sums", routing.fetches),
     )
 
 

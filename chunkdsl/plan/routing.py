@@ -7,8 +7,10 @@ twice, and adds nothing to what `trace` finds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 
-from chunkdsl.check import routes
+from chunkdsl.check import route_steps, routes
 from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.ir.policy import ChunkCount, ChunkSize
 from chunkdsl.plan.form import Form
@@ -16,7 +18,7 @@ from chunkdsl.plan.geometry import Geometry
 from chunkdsl.plan.steps import Route
 from chunkdsl.plan.storage import Storage
 from chunkdsl.plan.trace import CONTRACTS, SUMS, Flow, Trace, trace
-from chunkdsl.plan.trace_breaches import Breach
+from chunkdsl.plan.trace_breaches import Breach, line_of
 from chunkdsl.record import record
 from chunkdsl.source import Span
 
@@ -55,6 +57,8 @@ class Routing:
         self.form, self.why_not, self.fetches = form, why_not, fetches
         self.ways, self.chunk = ways, chunk
         self._make = make
+        self._by: tuple[bool, str] | None = None  # of a part: whether that of copy engines; the via of silent steps
+        self._mine: dict[tuple[int, World], tuple[Flow, ...]] = {}
         self._traces: dict[World, Trace | Breach] = {}
         self._visits: dict[World, tuple[tuple[World, ...], ...]] = {}
         self._storages: dict[World, Storage] = {}
@@ -82,6 +86,11 @@ class Routing:
         return Breach(routes.parts_not_chunks.code, text, text, self.line, f"{parts} parts of a shard")
 
     @property
+    def file(self) -> str:
+        """The plan file that it comes from: then lines of its steps are that file's. "" for a plan of the spec."""
+        return next((w.place.rpartition(":")[0] for w in self.ways if w.place), "")
+
+    @property
     def vias(self) -> frozenset[str | None]:
         """What the steps say of `via`; None if some say nothing."""
         return frozenset(way.via for way in self.ways) or frozenset((None,))
@@ -94,8 +103,39 @@ class Routing:
         return found
 
     def flows(self, rank: int, world: World) -> tuple[Flow, ...]:
-        """What a rank issues, in order."""
-        return self.trace(world).flows[rank]
+        """What a rank issues, in order; of a part what this part does."""
+        if self._by is None:
+            return self.trace(world).flows[rank]
+        if (rank, world) not in self._mine:
+            copied, otherwise = self._by
+            mine = self.trace(world).flows[rank]
+            found = tuple(f for f in mine if ((f.step.via or otherwise) == "copy_engine") is copied)
+            self._mine[rank, world] = found
+        return self._mine[rank, world]
+
+    def part(self, copied: bool, otherwise: str) -> Routing:
+        """The steps that copy engines carry, or those that programs do. All else is that of the whole route.
+        `otherwise`: the via of steps that say nothing."""
+        found = copy(self)
+        found._by, found._mine = (copied, otherwise), {}
+        return found
+
+    def uncopied(self, world: World) -> Breach | None:
+        """Why copy engines cannot carry what this part gives them, if they cannot."""
+        if self._by is None or not self._by[0]:
+            return None
+        for f in (f for rank in range(ranks_of(world)) for f in self.flows(rank, world)):
+            step, other = line_of(f.issuer, f.step), f.base
+            if other is None and f.holder == f.issuer:
+                continue
+            why = "it fetches" if other is None else "it waits for what another brings"
+            lines = [step, f"  it came with: {line_of(other.issuer, other.step)}"] if other else [step]
+            lines += [f"lines are those of {self.file}"] * bool(self.file)
+            text = f"plan {self.name} on {world_text(world)} ranks: {step} by copy engine, and {why}"
+            places = (self.line, 0) if self.file else (f.step.line, other.step.line if other else 0)
+            found = Breach(route_steps.copies_wait.code, text, "\n".join(lines), places[0], why, places[1])
+            return replace(found, other_label="it comes here")
+        return None
 
     def chunks(self, chunk: ChunkSize, geometry: Geometry, part: int, world: World) -> range:
         """The chunks that make up a part of a shard, also those that are left out of a small call."""

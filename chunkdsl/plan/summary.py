@@ -250,7 +250,7 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
             if m.via == "copy_engine":
                 made = [t for t in plan.tasks if t.rank == rank and t.kind == "move" and t.lane == f"copies {m.name}"]
                 data = sum(any(not a.region.empty for a in t.accesses) for t in made)
-                words = f"{data} copies of chunks and {len(made)} of flag words"
+                words = f"{data} cop{'y' if data == 1 else 'ies'} of chunks and {len(made)} of flag words"
                 yield Started(m.name, "copies", m.line, words, copies=data + len(made))
     if op.closing:
         yield Started("close_call", "close", op.line, "waits until every rank has finished reading")
@@ -301,10 +301,10 @@ def _stages(n: Launch, target: str) -> int:
 
 def _chunks(op: OpSchedule, world: int, rank: int, dims: Mapping[str, int]):
     for n in op.launches:
+        arriving = {m.buffer: m for m in n.moves if m.kind != "scatter"}  # a plan's may have two carriers
         found = [
             (n.gathered, n.chunk, m.buffer, m.deal.cols if m.deal else m.cols, m.dtype, False)
-            for m in n.moves
-            if m.kind != "scatter"
+            for m in arriving.values()
         ]
         if n.out_chunk:
             d = n.destination

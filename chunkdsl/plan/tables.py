@@ -47,7 +47,8 @@ class RouteTable:
         """Rows of each rank."""
         if self.kind == "order":
             return tuple(tuple((shard,) for shard in found) for found in self.routing.visits(world))
-        flows, ranks = self.routing.trace(world).flows, range(ranks_of(world))
+        ranks = range(ranks_of(world))
+        flows = [self.routing.flows(rank, world) for rank in ranks]
         if self.kind in ("adding", "final", "sums"):
             kept = self.routing.storage(world)
             if self.kind == "final":

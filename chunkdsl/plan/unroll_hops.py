@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.schedule import Moves
+from chunkdsl.plan.trace import Flow
 from chunkdsl.plan.unroll_deal import Blocks, put
 from chunkdsl.plan.unroll_frame import Frame
 
@@ -35,7 +36,7 @@ def _gather(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -
             waits = (f.book.signal(m.ready, rank, holder, holder, f.call, "staged"),)
         gives = (f.chunk(m.arrived, reader, shard, c, rank),)
         label = f"carries shard {shard}, chunk {c} from rank {holder} to rank {reader}"
-        line = flow.step.line or m.line
+        line = line_of(m, flow)
         made.append(
             f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
         )
@@ -65,7 +66,7 @@ def _scatter(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) 
         waits += tuple(f.chunk(m.arrived, rank, kept.place(a), c, a.issuer) for a in flow.addends)
         gives = (f.chunk(m.arrived, peer, place, c, rank),)
         label = f"carries partial sums of shard {shard}, chunk {c} to rank {peer}"
-        line = flow.step.line or m.line
+        line = line_of(m, flow)
         made.append(
             f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
         )
@@ -95,11 +96,16 @@ def _deal(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> 
         word = (relay.arrived, peer, there) if there >= 0 else (m.arrived, peer, flow.target)
         gives = (f.chunk(*word, c, rank),)
         label = f"deals the block of rank {giver} for rank {taker}, chunk {c} from rank {rank} to rank {peer}"
-        line = flow.step.line or m.line
+        line = line_of(m, flow)
         made.append(
             f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))
         )
     return made
+
+
+def line_of(m: Moves, flow: Flow) -> int:
+    """The spec's line of a step; of a plan file that of its collective."""
+    return m.line if m.routing.file else flow.step.line or m.line
 
 
 def pieces(f: Frame, m: Moves, chunk_rows: int) -> int:

@@ -1,4 +1,5 @@
-"""Arguments of the kernel that carries chunks along a plan: (name, in the fused call, in `exact`, is it an integer)."""
+"""Arguments of the kernel that carries chunks along a plan: (name, in the fused call, in `exact`, is it an integer).
+And the lines of the wrapper that enqueue those steps of a plan that copy engines carry."""
 
 from __future__ import annotations
 
@@ -21,6 +22,27 @@ def rows_of(m: Moves, chunk, size: str) -> Iterator[Found]:
     chunks = f"{chunk.count} // {parts}" if isinstance(chunk, ChunkCount) else f"cdiv(shard, {size})"
     yield f"{x}_count", count, "0", True
     yield f"{x}_chunks", chunks, "1", True
+
+
+def host_hops(m: Moves, chunk) -> Iterator[str]:
+    """The head of the wrapper's loop over the steps that copy engines carry: each sends the own shard."""
+    form = m.routing.form
+    if m.routing.tabled:
+        if isinstance(chunk, ChunkCount):
+            yield f"each = {chunk.count} // self._{hops_name(m.name)}_parts"
+        yield f"for peer, content, part, _ in self._{hops_name(m.name)}_rows:"
+        yield "    reader, holder = peer, rank"
+    else:
+        yield "for step in range(W - 1):"
+        yield f"    peer, content = {form.peer.text()}, {form.shard.text()}"
+        yield "    reader, holder = peer, rank"
+
+
+def host_chunks(m: Moves, chunk) -> str:
+    """The chunks of such a step, as arguments of `range`. `chunk`: of the launch."""
+    if not isinstance(chunk, ChunkCount):
+        return "cdiv(shard, chunk)"
+    return "part * each, (part + 1) * each" if m.routing.tabled else str(chunk.count)
 
 
 def hops(m: Moves, chunk, size: str) -> Iterator[Found]:

@@ -16,7 +16,7 @@ from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, order_name, sums_name
 from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
-from chunkdsl.render.hops import hops, rows_of
+from chunkdsl.render.hops import hops, host_chunks, host_hops, rows_of
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
 from chunkdsl.render.units import in_elements, slot_rows
 
@@ -184,6 +184,12 @@ class LaunchView:
     def chunks(self, moves: Moves) -> str:
         """Chunks of one of them."""
         return f"tl.cdiv(shard, {moves.name}_chunk)" if moves.routing is None else f"{moves.name}_chunks"
+
+    def host_hops(self, moves: Moves) -> tuple[str, ...]:
+        return tuple(host_hops(moves, self.launch.chunk))
+
+    def host_chunks(self, moves: Moves) -> str:
+        return host_chunks(moves, self.launch.chunk)
 
     def describe(self, moves: Moves) -> str:
         if moves.routing is not None:
