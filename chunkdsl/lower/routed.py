@@ -185,6 +185,8 @@ def settle_gather(settle: Choices, routing: Routing) -> dict:
     given = settle.policy.side
     if programs - {"ldst", "tma"}:
         refuse_via(settle, routing, min(programs - {"ldst", "tma"}), "a plan's chunks go to one rank each")
+    elif copies and not routing.ways:
+        refuse_via(settle, routing, "copy_engine", "copy engines do not wait, and the tiers forward")
     elif not programs and place is not None:
         settle.refuse_transport(f"route = {routing.name}, place = {place.kind}", "copy engines carry all of its steps",
                                 "place")  # fmt: skip

@@ -5,6 +5,8 @@ import emitted
 import pytest
 from emitted import GATHER, SMALL, failures, run
 
+from chunkdsl.cost.baseline import baseline
+from chunkdsl.cost.constants import machine
 from chunkdsl.pipeline import check_source
 from chunkdsl.render import view
 from chunkdsl.sim.log import Copy, Write
@@ -87,3 +89,12 @@ def test_a_fault_in_the_copies_is_caught(name, fault, monkeypatch):
 def test_what_copy_engines_cannot_carry_is_refused(plan, settings, code, what):
     (found,) = check_source(Source("p.chunk", spec(plan, settings, CHUNKS))).report.diagnostics
     assert found.code == code and what in found.message
+
+
+def test_the_library_gathers_once_whoever_carries_the_steps_of_a_plan():
+    def collectives(plan):
+        made = check_source(Source("p.chunk", spec(plan, "place = own_sms(1), ", CHUNKS))).schedule
+        stages = baseline(made.ops[0], 3, {"M": 37}, machine("h200", "nvlink"))
+        return [s for s in stages if s.kind == "collective"]
+
+    assert collectives(HALVES) == collectives(HALVES.replace("copy_engine", "ldst")) != []

@@ -149,16 +149,16 @@ def test_each_cause_has_its_own_help(body, code, why, mend):
 
 def test_a_step_that_travels_as_it_cannot_is_shown_at_the_step():
     """Not where the op takes the plan, and for a named policy where the step takes that."""
-    for use, shown in (("{ via = copy_engine }", "via = copy_engine"), ("fast", "with fast")):
+    for use, shown in (("{ via = multimem }", "via = multimem"), ("fast", "with fast")):
         text = (
             "mesh tp[4]\ndim M = 1..4096\ntensor x : bf16[M @ tp, 512]\ntensor w : bf16[512, 512 @ tp]\n"
-            "policy fast { via = copy_engine }\nplan p(t) : all_gather over tp {\n"
+            "policy fast { via = multimem }\nplan p(t) : all_gather over tp {\n"
             f"    for i in range(1, tp) {{ send t[rank] to (rank + i) mod tp with {use} }}\n}}\n"
             "op f(x, w) -> y { y = all_gather(x) @ w with { route = p } }\n"
         )
         source = Source("p.chunk", text)
         (found,) = check_source(source).report.diagnostics
-        assert found.code == "CD601" and source.slice(found.span) == shown and "via = copy_engine" in found.message
+        assert found.code == "CD601" and source.slice(found.span) == shown and "via = multimem" in found.message
 
 
 def test_a_step_may_leave_via_and_chunk_to_the_op():
