@@ -18,6 +18,7 @@ ORDER = (
     "diagnostics",
     "resources",
     "replace",
+    "parsing",
     "starts",
     "ir",
     "check.registry",
@@ -104,6 +105,12 @@ def test_an_import_the_other_way_is_seen():
     assert upward("lower.ops", "from chunkdsl.check import names\nfrom chunkdsl.syntax import nodes") == []
     hinted = "if TYPE_CHECKING:\n    from chunkdsl.lower.expressions import File\n"
     assert upward("ir.graph", hinted) == [] and upward("ir.graph", hinted.splitlines()[1].strip()) != []
+
+
+def test_python_is_parsed_in_one_place():
+    """Not beside it: a second thread that parses at the same time breaks both in CPython 3.11 (parsing.py)."""
+    found = [n for n, f in MODULES.items() if re.search(r"\bast\.parse\(", f.read_text(encoding="utf-8"))]
+    assert found == ["parsing"]
 
 
 def foreign(text):

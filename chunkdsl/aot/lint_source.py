@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from chunkdsl.aot.findings import lint_rule
+from chunkdsl.parsing import parse_python
 
 Found = Iterator[tuple[int, str, str]]
 
@@ -61,7 +62,7 @@ def flattened_loops(text: str) -> Found:
 
 
 def _kernels(text: str) -> Iterator[ast.FunctionDef]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse_python(text)):
         if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list):
             yield node
 

@@ -18,6 +18,8 @@ from collections.abc import Callable
 import triton
 from triton.runtime import interpreter as upstream
 
+from chunkdsl.parsing import parse_python
+
 _FUTURE_ANNOTATIONS = __future__.annotations.compiler_flag
 _TENSOR = "__to_tensor"
 _TRITON = os.path.dirname(triton.__file__)
@@ -58,7 +60,7 @@ def _rewrite(fn: Callable) -> Callable:
         lines, first = inspect.getsourcelines(fn)
     except (OSError, TypeError) as error:
         raise TypeError(f"the source of kernel {fn.__qualname__} cannot be read: {error}") from error
-    tree = ast.parse(textwrap.dedent("".join(lines)))
+    tree = parse_python(textwrap.dedent("".join(lines)))
     definition = tree.body[0]
     definition.decorator_list = []
     definition.body = [_Values().visit(statement) for statement in definition.body]

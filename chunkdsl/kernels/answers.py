@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.footprint import Finder, Footprint, Question
-from chunkdsl.kernels.source import PARSING
+from chunkdsl.parsing import PARSING
 
 MOST = 64
 _answers: dict[str, Footprint | KernelFault] = {}

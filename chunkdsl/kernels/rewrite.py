@@ -15,6 +15,7 @@ from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.source import KernelSource, is_chooser
 from chunkdsl.kernels.turn_splices import TURN_MARK, TURN_NAMES, loop_at, turn_edits
 from chunkdsl.kernels.turns import Turns
+from chunkdsl.parsing import parse_python
 
 MARK = "  # chunk: by ticket"
 ASKS = {"program_id": "program_{}", "num_programs": "programs_{}"}
@@ -141,7 +142,7 @@ def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str],
         end += len(new) - (stop - begin)
     made = text[start:end].rstrip("\n")
     try:
-        ast.parse(made)
+        parse_python(made)
     except SyntaxError as error:
         raise KernelFault(f"cannot be rewritten: {error.msg}", node.lineno, "write it on simpler lines") from None
     return made

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from threading import RLock
 from types import ModuleType
 
 from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.parsing import parse_python
 
 IMPORTABLE = ("triton", "torch", "math")
-PARSING = RLock()  # CPython 3.11 counts the depth of the tree it builds in one place for all threads
 CHOOSERS = ("autotune", "heuristics")
 
 
@@ -36,8 +35,7 @@ class KernelSource:
     def tree(self) -> ast.Module:
         """KernelFault for text that is not Python."""
         try:
-            with PARSING:
-                return ast.parse(self.text)
+            return parse_python(self.text)
         except SyntaxError as error:
             raise KernelFault(f"not Python: {error.msg}", error.lineno) from None
 
@@ -151,7 +149,7 @@ class KernelSource:
         """The kernel as a `@triton.jit` function, from a module that holds only what is needed.
 
         Executes the needed imports, assignments and decorators. KernelFault where that fails."""
-        kept: list[ast.stmt] = [ast.parse(line).body[0] for line in self.import_lines]
+        kept: list[ast.stmt] = [parse_python(line).body[0] for line in self.import_lines]
         for node in self.needed:
             if isinstance(node, ast.FunctionDef):
                 plain = [d for d in node.decorator_list if not is_chooser(d)]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from chunkdsl.parsing import parse_python
+
 RUNTIME = Path(__file__).resolve().parent.parent / "runtime"
 FILES = (
     "device.py",
@@ -56,7 +58,7 @@ def helpers() -> tuple[Helper, ...]:
     for file in FILES:
         text = (RUNTIME / file).read_text(encoding="utf-8")
         lines = text.splitlines()
-        tree = ast.parse(text)
+        tree = parse_python(text)
         imports = {}
         for node in tree.body:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -78,7 +80,7 @@ def needed_helpers(text: str) -> tuple[Helper, ...]:
     """Helpers that the module text names, and those that these name, in the order of runtime/."""
     known = {h.name: h for h in helpers()}
     wanted: set[str] = set()
-    queue = list(names_in(ast.parse(text)) & known.keys())
+    queue = list(names_in(parse_python(text)) & known.keys())
     while queue:
         name = queue.pop()
         if name not in wanted:

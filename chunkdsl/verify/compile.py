@@ -12,6 +12,7 @@ from chunkdsl.aot.record import KernelUse, RecordingMachine
 from chunkdsl.aot.targets import CompileError
 from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.kernels.rewrite import SUFFIX, original
+from chunkdsl.parsing import parse_python
 from chunkdsl.verify.simulate import Row, few
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
@@ -61,7 +62,7 @@ def of_a_user(use: KernelUse, target: str) -> frozenset[str]:
 
 def users_kernels(text: str) -> frozenset[str]:
     """Kernels of a module that are a user's, untouched or as the tiles of a launch."""
-    functions = {n.name: n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+    functions = {n.name: n for n in parse_python(text).body if isinstance(n, ast.FunctionDef)}
     tickets = {name for name in functions if name.endswith(SUFFIX)}
     own = {original(name) for name in tickets}
     calls = {name for name, node in functions.items() if {getattr(n, "id", "") for n in ast.walk(node)} & tickets}

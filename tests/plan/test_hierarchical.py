@@ -1,6 +1,8 @@
 """Routes of two tiers keep their contracts, cross the outer axis once for each node, and broken ones are refused."""
 
+import cProfile
 import itertools
+import pstats
 from dataclasses import replace
 
 import pytest
@@ -54,8 +56,16 @@ def test_a_gather_forwards_a_shard_before_the_next_one_comes():
     assert forwarded[0].level < level[0, 2]  # the last shard comes later
 
 
-def test_sixty_four_ranks_are_proven():
-    assert trace(hierarchical("all_gather", (8, 8), "swizzle", "direct")).breaches == ()
+def test_sixty_four_ranks_are_proven_in_work_that_grows_with_their_steps():
+    """A second or two; what is counted is calls, as a clock tells more of the machine."""
+
+    def calls_per_step(route):
+        profile = cProfile.Profile()
+        assert profile.runcall(trace, route).breaches == ()
+        return pstats.Stats(profile).total_calls / sum(map(len, route.steps))
+
+    small, large = (calls_per_step(hierarchical("all_gather", w, "swizzle", "direct")) for w in ((4, 4), (8, 8)))
+    assert large < 1.5 * small, (small, large)
 
 
 @pytest.mark.parametrize("tiers", list(itertools.product(TIERS, TIERS)), ids="-".join)

@@ -37,7 +37,7 @@ def test_a_page_works_in_a_browser(tmp_path):
     path.write_text(render_page(found, "g").replace("</body>", PROBE), encoding="utf-8")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     command += ["--window-size=1400,1000", "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=240)
     written = re.search(r'<pre id="seen">(.*?)</pre>', made.stdout, re.DOTALL)
     assert written, made.stderr[-2000:]
     seen = json.loads(html.unescape(written[1]))
