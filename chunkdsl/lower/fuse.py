@@ -38,7 +38,7 @@ RESERVED = frozenset(
     "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope "
     "row_scale rms_norm_grad norm_slope open_call agree_call "
     "stage_shard close_call cdiv round_up shard_rows wide "
-    "narrow product_in_f32 any_placed local_of wide_leaf ranks_in "
+    "narrow product_in_f32 any_placed is_placed local_of wide_leaf ranks_in "
     "pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
     "follow_sums program_number "
     "zigzag_height zigzag_row cyclic_height cyclic_row "

@@ -4,8 +4,6 @@ alone, also symbolic ones. Copied into the module.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from chunkdsl.runtime.layer import OpLayer
@@ -57,8 +55,9 @@ class Arguments:
             lengths = tensor.shape if isinstance(tensor, torch.Tensor) else tensor
             for length, (size, sharded, *before) in zip(lengths, shape, strict=True):
                 if isinstance(size, str):
-                    cuts = math.prod(self.here[axis] for axis in before) * (self.world if sharded else 1)
-                    dims.setdefault(size, length * cuts)
+                    for axis in before:
+                        length = length * self.here[axis]
+                    dims.setdefault(size, length * self.world if sharded else length)
         return dims
 
     def result_shapes(self, tensors, given):

@@ -6,9 +6,15 @@ fully_shard cuts them along another mesh axis.
 
 from __future__ import annotations
 
+import copy
 import weakref
 
 import torch
+
+
+def is_placed(value):
+    """Is it a DTensor? A tracer says of any tensor that it may have attributes, so its type comes first."""
+    return type(value) not in (torch.Tensor, torch.nn.Parameter) and hasattr(value, "device_mesh")
 
 
 def wide_leaf(parameter, back):
@@ -81,6 +87,16 @@ class OpLayer(torch.nn.Module):
                 made.grad_dtype = operation.gradient_dtypes()[name]
                 self.wide[name] = weakref.ref(made)
 
+    def __deepcopy__(self, memo):
+        """Another layer of the same op: its weights are copies, the instance is one."""
+        made = memo[id(self)] = type(self).__new__(type(self))
+        memo |= {id(shared): shared for shared in (self.operation, self.mesh)}
+        made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in vars(self).items() if k != "wide"})
+        made.wide = {name: weakref.ref(getattr(made, name)) for name in self.wide}
+        for name in made.wide:
+            getattr(made, name).grad_dtype = self.operation.gradient_dtypes()[name]
+        return made
+
     def axes_of(self, name):
         """Indices of the mesh axes whose ranks hold a weight together."""
         declared, operation = self.operation.placements[name], self.operation
@@ -128,7 +144,7 @@ class OpLayer(torch.nn.Module):
     def local(self, name):
         """This rank's shard of a parameter; gradients flow through, and are added up where each rank has an addend."""
         value = getattr(self, name)
-        if not hasattr(value, "to_local"):
+        if not is_placed(value):
             return value
         back = self.back[name]
         back = back if back and len(back) == len(value.placements) else None

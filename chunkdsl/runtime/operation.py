@@ -121,6 +121,8 @@ class Operation(Failures, PlacedCalls, Replays):
                 forward = self.partner(self.FORWARD)
                 return self.first(forward.operator(*tensors, forward.number, *sizes))
             return self.operator(*tensors, self.number, *sizes)
+        if self.differentiated(tensors):
+            raise RuntimeError(f"{self.NAME}: out= takes no part in a gradient: leave it out, or call under no_grad()")
         self.operator_into(*tensors, *self.outs(out), self.number, *sizes)
         return out
 

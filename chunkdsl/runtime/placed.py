@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chunkdsl.runtime.arguments import Arguments
-from chunkdsl.runtime.layer import local_of
+from chunkdsl.runtime.layer import is_placed, local_of
 
 
 def any_placed(tensors):
-    return any(hasattr(t, "device_mesh") for t in tensors)
+    return any(is_placed(t) for t in tensors)
 
 
 class PlacementTable(Mapping):
@@ -53,7 +53,7 @@ class PlacedCalls(Arguments):
         self.count(tensors, given)
         given, local, back, mesh = dict(given), [], self.gradient_placements(), None
         for tensor, (name, (_, shape)) in zip(tensors, self.PARAMETERS.items(), strict=True):
-            if not hasattr(tensor, "device_mesh"):
+            if not is_placed(tensor):
                 local.append(tensor)
                 continue
             mesh = self.same_mesh(name, tensor.device_mesh)

@@ -1,6 +1,7 @@
 """What torch sees of every kind of op, on one CPU rank: two axes, all_to_all, packed weights, weights gathered ahead,
 small all-reduces. One table of checks for all of them; gathers and reductions alone are in test_operator.py."""
 
+import copy
 import gc
 
 import pytest
@@ -165,3 +166,28 @@ def test_training_compiles_whole_and_runs_under_checkpoints_and_functional_call(
     ):
         found = gradients(wrap(layer := Layer()), layer)
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("name", ["ahead", "axes"])
+def test_a_layer_compiles_whole_and_copies_share_nothing_but_the_instance(ops, name):
+    op = ops[name]
+    layer = op.as_module(list(op.PARAMETERS)[1:], seed=1, std=0.5)
+    x = inputs(op)[0]
+    y = layer(x)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)(x)
+    assert type(compiled) is type(y) is torch.Tensor and torch.equal(compiled, y)
+    twin = copy.deepcopy(layer)
+    twin(x).float().sum().backward()
+    assert twin.operation is layer.operation and torch.equal(twin(x), y)
+    for (n, p), mine in zip(twin.named_parameters(), layer.parameters(), strict=True):
+        assert p is not mine and mine.grad is None and p.grad.dtype == op.gradient_dtypes()[n]
+        torch.nn.init.zeros_(p)
+    assert torch.equal(layer(x), y) and not torch.equal(twin(x), y)
+
+
+def test_out_takes_no_part_in_a_gradient(ops):
+    out = torch.empty(6, 32, dtype=torch.bfloat16)
+    with pytest.raises(RuntimeError, match=r"ahead: out= takes no part in a gradient"):
+        ops["ahead"](*inputs(ops["ahead"], grad=True), out=out)
+    with torch.no_grad():
+        assert ops["ahead"](*inputs(ops["ahead"], grad=True), out=out) is out
