@@ -255,6 +255,7 @@ NOT_BUILT = {
         "op f(x, z) -> y { y = all_gather(x) @ z[0].T }\ngradient f -> dx, dz\n",
         HEAD + "tensor x : bf16[M @ tp, K]\ntensor z : bf16[M @ tp, 1]\nop f(x, z) -> y { y = x * z }\n"
         "gradient f -> dx, dz\n",
+        HEAD + "tensor x : bf16[M @ tp, K]\nop f(x) -> y { y = relu(all_gather(x)) }\ngradient f -> dx\n",
     ],
     "`.T` on": [op("t, u, v", "v.T @ v + v.T @ v")],
     **{f"`{k} = {v}`": [COLLECTIVE["two_shot"] % f"{k} = {v}"] for k, v in LATER},
