@@ -6,6 +6,8 @@ shape, with no transport of its own. Chosen here: the forms in which words trave
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chunkdsl.check import exchanges as rules
 from chunkdsl.check.targets import transport_not_legal
 from chunkdsl.check.unbuilt import not_built_yet
@@ -17,16 +19,8 @@ from chunkdsl.lower.crossovers import crossover
 from chunkdsl.lower.epilogue import Epilogue
 from chunkdsl.lower.facts import POINTWISE, REDUCTIONS, Refused
 from chunkdsl.lower.gates import settle_gate, values_of
-from chunkdsl.plan.schedule import (
-    Exchange,
-    Form,
-    Instruction,
-    Operand,
-    OpSchedule,
-    Parameter,
-    Result,
-    Store,
-)
+from chunkdsl.plan.exchange import Exchange, Form, Store
+from chunkdsl.plan.schedule import Instruction, Operand, OpSchedule, Parameter, Result
 
 TRANSPORT = ("chunk", "route", "side", "place", "order")
 KEYS = ("validity", "assume", "retry")
@@ -40,8 +34,11 @@ MULTIMEM = {
     "validity": "the switch adds whatever it finds, so a flag must say what is there",
     "buffers": "the second buffer is what allows a call to end without a barrier",
 }
-SWITCHED = ((128, 4),)  # 128 threads of 16 bytes
-LEAST_WORDS, MOST_THREADS = 128, 512  # 128 registers for a thread: eight ranks' words and the epilogue fit
+SWITCHED = (Form("flag", 0, 2, 4, ((512, 4),)),)  # 128 threads of 16 bytes
+# Words of a block that holds a row; with 4 for a thread, which then has 128 registers, 16 ranks' words and the epilogue
+# fit, and so do operands that are asked for before it waits.
+LEAST_WORDS, MOST_WORDS, MOST_THREADS = 128, 2048, 512
+REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 
 
 def find_exchange(op: Op, program: Program) -> Value | None:
@@ -146,6 +143,7 @@ class ExchangeBuilder(Epilogue):
             self.report.add(rules.switch_adds_in_its_own_order(dtype, algorithm, settle.span("via")))
         statement = next(s for s in self.op.statements if reduction in _below(s.value, set()))
         text = f"{statement.target} = {' '.join(self.program.source.slice(statement.value.span).split())}"
+        forms = SWITCHED if via == "multimem" else tuple(self._cut(f, cols, dtype, rowwise) for f in forms)
         return Exchange(
             name=name,
             line=self._line(statement.span),
@@ -159,7 +157,7 @@ class ExchangeBuilder(Epilogue):
             retry=settle.policy.retry or 8,
             assume=settle.policy.assume or "",
             rowwise=rowwise,
-            blocks=SWITCHED if via == "multimem" else self._blocks(cols, dtype, rowwise),
+            long_rows=rowwise and self._row_words(cols, dtype) > MOST_WORDS,
             forms=forms,
             operands=operands,
             epilogue=epilogue,
@@ -223,18 +221,27 @@ class ExchangeBuilder(Epilogue):
         for key in ("assume", "retry"):
             if getattr(policy, key) is not None:
                 settle.refuse(rules.assumption_unused(key, validity, settle.span(key)))
-        return algorithm, validity, (Form("flag", 0, 2, 4),)
+        return algorithm, validity, SWITCHED
 
     def _illegal(self, settle: Choices, what: str, why: str, instead: str, key: str) -> None:
         settle.refuse(rules.exchange_not_legal(what, why, instead, settle.span(key)))
 
-    def _blocks(self, cols, dtype: str, rowwise: bool) -> tuple[tuple[int, int], ...]:
+    def _cut(self, form: Form, cols, dtype: str, rowwise: bool) -> Form:
+        """The form with its blocks: as many threads for the words that each takes at once; a row is one block, or
+        several of one size. Marks of short rows need half of the registers; the compiler would rather spill others to
+        that half than let a multiprocessor have one program, which is all that there is for it."""
         if not rowwise:
-            return BLOCKS
-        high = evaluate(cols.size, self.highs)
-        words = -(-high * (4 if dtype == "f32" else 2) // 4)
-        block = max(LEAST_WORDS, 1 << (words - 1).bit_length())
-        return ((block, max(4, min(MOST_THREADS, block // 2) // 32)),)
+            return replace(form, blocks=tuple((words * form.wide, warps) for words, warps in BLOCKS))
+        words = self._row_words(cols, dtype)
+        block = min(MOST_WORDS, max(LEAST_WORDS, 1 << (words - 1).bit_length()))
+        warps = max(4, min(MOST_THREADS, block // max(2, form.wide)) // 32)
+        half = form.name == "mark" and words <= MOST_WORDS
+        registers = 0 if half else min(MOST_REGISTERS, REGISTERS // (32 * warps))
+        return replace(form, blocks=((block, warps),), registers=registers)
+
+    def _row_words(self, cols, dtype: str) -> int:
+        """32-bit words of the longest row that the bounds allow."""
+        return -(-evaluate(cols.size, self.highs) * (4 if dtype == "f32" else 2) // 4)
 
     def _statements(self, reduction: Value):
         """The epilogue of all statements, one after the other; what each leaves is rounded, as a stored value is."""

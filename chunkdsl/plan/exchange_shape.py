@@ -1,13 +1,15 @@
-"""How a call of a small all-reduce is cut into blocks and programs: what runtime/exchange.py does, as numbers."""
+"""How a call of a small all-reduce is cut into blocks and programs: what the wrapper does, as numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from chunkdsl.ir.types import evaluate
-from chunkdsl.plan.schedule import Form, OpSchedule
-from chunkdsl.plan.unroll_exchange import each_words, form_for, payload_words
+from chunkdsl.plan.exchange import Form
+from chunkdsl.plan.schedule import OpSchedule
+from chunkdsl.plan.unroll_exchange import each_words, form_of, payload_words
 from chunkdsl.record import record
+from chunkdsl.runtime.blocks import block_for
 
 
 @record
@@ -29,15 +31,10 @@ class Shape:
 
 
 def shape_of(op: OpSchedule, world: int, dims: Mapping[str, int], multiprocessors: int) -> Shape:
-    """Of blocks the first size with which every block has a program of its own, else the largest."""
+    """As runtime/blocks.py has it; of whole rows each is a program's."""
     x, words = op.exchange, payload_words(op.exchange, dims)
-    form = form_for(x, words, world)
+    form = form_of(x, words, world)
     sent = each_words(x, words, world, form.wide)
-    sizes = x.blocks if x.rowwise else [(size * form.wide, warps) for size, warps in x.blocks]
-
-    def blocks_of(size: int) -> int:
-        return evaluate(x.rows, dims) if x.rowwise else -(-sent // size)
-
-    block, warps = next((b for b in sizes if blocks_of(b[0]) <= multiprocessors), sizes[-1])
-    blocks = max(1, blocks_of(block))
+    block, warps = block_for(form.blocks, sent, multiprocessors)
+    blocks = max(1, evaluate(x.rows, dims) if x.rowwise else -(-sent // block))
     return Shape(form, words, block, warps, blocks, min(blocks, multiprocessors))

@@ -73,7 +73,7 @@ def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tu
     rounds = 2 if x.algorithm == "two_shot" else 1
     most = max(1, payload_words(x, bounds))
     sent = each_words(x, most, world)
-    blocks = max(1, evaluate(x.rows, bounds) if x.rowwise else -(-sent // (x.blocks[0][0] * x.forms[0].wide)))
+    blocks = max(1, evaluate(x.rows, bounds) if x.rowwise else -(-sent // x.forms[0].blocks[0][0]))
     for f in memory_forms(x):
         cap = row_words(x, f, most, world)
         dtype = "i64" if f.name == "word" else "i32"
@@ -86,6 +86,9 @@ def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tu
             made.append(Memory("counts", "local", "scratch", "i32", 1, 8))
         if f.slots == 1:
             made.append(Memory("closed", "symmetric", "flags", "i32", world, blocks))
+    if x.long_rows:
+        programs, cols = max(1, min(evaluate(x.rows, bounds), 1024)), evaluate(x.cols.size, bounds)
+        made.append(Memory("parked", "local", "scratch", "f32", programs, cols))
     return (
         *made,
         Memory(f"{name}_state", "symmetric", "flags", "i32", 1, STATE_WORDS),

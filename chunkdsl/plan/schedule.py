@@ -32,6 +32,7 @@ from chunkdsl.plan.settled import Choice, Gate
 from chunkdsl.record import record
 
 if TYPE_CHECKING:
+    from chunkdsl.plan.exchange import Exchange
     from chunkdsl.plan.routing import Routing
 
 
@@ -265,63 +266,6 @@ class Launch:
     def gathered(self) -> Extent:
         """Rows of what its staging and its gather carry. `rounds` contract them, and `rows` are then the result's."""
         return Extent(self.over.rows, True) if self.rounds else Extent(self.rows, True, self.layout)
-
-
-@record
-class Store:
-    """A value that an exchange leaves behind: `target` of its epilogue, rounded to `dtype`, in result or parameter
-    `tensor`."""
-
-    target: str
-    tensor: str
-    dtype: str
-
-
-@record
-class Form:
-    """How an exchange travels: `word` (data and epoch in 64 bits), `mark` (32 bits, 0 is empty), `flag` (data, then a
-    flag for each block), `speculative` (read first, validated later), where a rank sends up to `words` of 32 bits in a
-    round, to all others together; 0: any. `slots`: copies of its buffer; `wide`: words that a thread takes at once."""
-
-    name: str
-    words: int
-    slots: int
-    wide: int = 1
-
-    def cap(self, world: int) -> int:
-        """The same to one other rank."""
-        return max(1, self.words // max(1, world - 1))
-
-
-@record
-class Exchange:
-    """A small all-reduce with its epilogue, in one launch. `payload` [rows, cols] of every rank is cut into 32-bit
-    words and these into blocks, one for a program at a time; a block depends on the other ranks' same block alone.
-
-    blocks  (words, warps) to choose from, ascending: the first with which every block has a program of its own
-    rowwise  a block is a row, padded to the words of `blocks`
-    stores   in the order of the statements; `epilogue` starts from "total", the sum in rank order
-    """
-
-    name: str
-    line: int
-    text: str
-    payload: str
-    dtype: str
-    rows: SymSize
-    cols: Extent
-    algorithm: str
-    validity: str
-    retry: int
-    assume: str
-    rowwise: bool
-    blocks: tuple[tuple[int, int], ...]
-    forms: tuple[Form, ...]
-    operands: tuple[Operand, ...]
-    epilogue: tuple[Instruction, ...]
-    stores: tuple[Store, ...]
-    limit: int  # payload bytes times (ranks - 1) above which the fallback is faster; 0: never
-    via: str = "ldst"  # "multimem": payloads stay where they are and the switch adds them, for every rank anew
 
 
 @record

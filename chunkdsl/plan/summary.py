@@ -11,14 +11,16 @@ from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.ir.policy import ChunkCount, FuseFrom
 from chunkdsl.plan.body import stagings
+from chunkdsl.plan.exchange import Exchange
 from chunkdsl.plan.exchange_shape import shape_of
 from chunkdsl.plan.footprint import ITEM, Memory, memory
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.limits import MULTIPROCESSORS, stages_for, tile_columns
 from chunkdsl.plan.plan import Act, Plan, Region, Task
-from chunkdsl.plan.schedule import Exchange, Extent, Launch, Moves, OpSchedule, Schedule
-from chunkdsl.plan.unroll_exchange import RUNS, buffer_of, form_for, payload_words
+from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule, Schedule
+from chunkdsl.plan.unroll_exchange import RUNS, buffer_of, form_of, payload_words
 from chunkdsl.plan.unroll_moves import steps_of
+from chunkdsl.runtime.blocks import most_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def summarise(
         link=" and ".join(links),
         dims=tuple(sorted(dims.items())),
         bounds=tuple(sorted(bounds.items())),
-        slots=form_for(op.exchange, payload_words(op.exchange, dims), plan.world).slots if op.exchange else op.slots,
+        slots=form_of(op.exchange, payload_words(op.exchange, dims), plan.world).slots if op.exchange else op.slots,
         closing=op.closing,
         gate=gate_text(least),
         fallback=op.gate.fallback,
@@ -163,7 +165,7 @@ def _forms(x: Exchange, world: int, dims: Mapping[str, int]):
     limit = x.limit // max(1, world - 1) if x.limit else None
     rounds = 2 if x.algorithm == "two_shot" else 1
     for f in x.forms:
-        held = 4 * f.cap(world) * (world if rounds == 2 else 1) if f.words else None
+        held = 4 * most_each(f.words, world) * (world if rounds == 2 else 1) if f.words else None
         most = min([n for n in (held, limit) if n is not None], default=None)
         yield PayloadForm(most, f.name, rounds, f.slots, below < size and (most is None or size <= most), f.wide)
         below = most

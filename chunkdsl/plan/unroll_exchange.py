@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from chunkdsl.ir.types import evaluate
+from chunkdsl.plan.exchange import Exchange, Form
 from chunkdsl.plan.plan import Access, Act, Buffer, Plan, Region
-from chunkdsl.plan.schedule import Exchange, Form, OpSchedule
+from chunkdsl.plan.schedule import OpSchedule
 from chunkdsl.plan.unroll_book import Book
+from chunkdsl.runtime.blocks import form_for, most_each, words_each
 
 RUNS = 2
 ITEM = {"bf16": 2, "f16": 2, "f32": 4}
@@ -29,22 +31,20 @@ def payload_words(x: Exchange, dims: Dims) -> int:
 
 
 def each_words(x: Exchange, words: int, world: int, wide: int = 1) -> int:
-    """Words that a rank sends to another in one round: the payload, or the piece of it that the other adds up, which
-    holds a multiple of `wide` words."""
-    return -(-words // (world * wide)) * wide if x.algorithm == "two_shot" else words
+    """Words that a rank sends to another in one round (runtime/blocks.py)."""
+    return words_each(words, world, 2 if x.algorithm == "two_shot" else 1, wide)
 
 
 def row_words(x: Exchange, form: Form, most: int, world: int) -> int:
     """Words of a row of a form's buffer, for payloads of up to `most`: what one rank sends to another, or, in the
     switch, the payload. Every row begins at a multiple of 16 bytes."""
     each = most if x.via == "multimem" else each_words(x, most, world)
-    return -(-(min(each, form.cap(world)) if form.words else each) // 4) * 4
+    return -(-(min(each, most_each(form.words, world)) if form.words else each) // 4) * 4
 
 
-def form_for(x: Exchange, words: int, world: int) -> Form:
+def form_of(x: Exchange, words: int, world: int) -> Form:
     """The form that a payload takes: the first that holds it."""
-    each = each_words(x, words, world)
-    return next(f for f in x.forms if not f.words or each <= f.cap(world))
+    return x.forms[form_for([f.words for f in x.forms], each_words(x, words, world), world)]
 
 
 def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: Dims, spec: str) -> Plan:
@@ -53,7 +53,7 @@ def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: D
     before: dict[str, int] = {}  # words that its last call sent to each rank
     for call, dims in enumerate(calls):
         words = payload_words(x, dims)
-        form = form_for(x, words, world)
+        form = form_of(x, words, world)
         taken[form.name] = epoch = taken.get(form.name, 0) + (words > 0)
         f = _Frame(op, world, call, words, form, epoch, before.get(form.name, 0), book)
         for rank in range(world):
@@ -249,7 +249,7 @@ class _Frame:
 
 def evaluate_row(x: Exchange, form: Form) -> int:
     """Words of the smallest block in a call that takes `form`."""
-    return x.blocks[0][0] * form.wide if not x.rowwise else max(1, evaluate(x.cols.size, {}) * ITEM[x.dtype] // 4)
+    return form.blocks[0][0] if not x.rowwise else max(1, evaluate(x.cols.size, {}) * ITEM[x.dtype] // 4)
 
 
 def _runs(words: int, block: int) -> Iterator[tuple[int, int]]:

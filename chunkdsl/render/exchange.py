@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from chunkdsl.plan.schedule import Exchange, OpSchedule, Schedule
+from chunkdsl.plan.exchange import Exchange
+from chunkdsl.plan.schedule import Instruction, OpSchedule, Schedule
 from chunkdsl.render.environment import environment, plain_step
 
 KINDS = {"bf16": 0, "f16": 1, "f32": 2}
@@ -19,7 +20,6 @@ MULTIMEM_STORE = {
     "f16": "multimem.st.relaxed.sys.global.v4.f16x2",
     "f32": "multimem.st.relaxed.sys.global.v4.f32",
 }
-WORDS_EARLY = 4  # of a thread
 ROUNDS = {"one_shot": 1, "two_shot": 2}
 
 
@@ -43,8 +43,8 @@ def render_exchange(op: OpSchedule, schedule: Schedule, gradient: SimpleNamespac
         halves=(0,) if x.dtype == "f32" else (0, 1),
         kind=KINDS[x.dtype],
         rounds=ROUNDS[x.algorithm],
-        asks_early=asks_early(x),
-        forms=[(FORMS[f.name], f.words, f.slots, f.wide) for f in x.forms],
+        passes=passes(x) if x.long_rows else (),
+        forms=[(FORMS[f.name], f.words, f.slots, f.wide, f.blocks, f.registers) for f in x.forms],
         tensors=", ".join([*(o.name for o in x.operands), *outs]),
         held=[(name, held[name]) for name in [*(o.name for o in x.operands), *outs]],
         operand=lambda name: next(o for o in x.operands if o.name == name),
@@ -68,10 +68,19 @@ def render_exchange(op: OpSchedule, schedule: Schedule, gradient: SimpleNamespac
     )
 
 
-def asks_early(x: Exchange) -> bool:
-    """Whether a thread asks for the operands of its words before it waits: not where they would take its registers."""
-    words, warps = x.blocks[0]
-    return not x.rowwise or words <= WORDS_EARLY * 32 * warps
+def passes(x: Exchange) -> list[SimpleNamespace]:
+    """For each norm of long rows: its instruction, and those before it that make what it squares."""
+    return [SimpleNamespace(norm=n, steps=below(n.args[0], x.epilogue)) for n in x.epilogue if n.op == "rms_norm"]
+
+
+def below(target: str, steps: tuple[Instruction, ...]) -> list[Instruction]:
+    """The instructions that make `target`, in order."""
+    wanted, found = {target}, []
+    for step in reversed(steps):
+        if step.target in wanted:
+            wanted.update(a for a in step.args if isinstance(a, str))
+            found.insert(0, step)
+    return found
 
 
 def cuda_source(x: Exchange, path: str) -> str:

@@ -29,6 +29,7 @@ FILES = (
     "replay.py",
     "operation.py",
     "layouts.py",
+    "blocks.py",
     "exchange.py",
     "cuda.py",
     "multimem.py",

@@ -1,10 +1,10 @@
 """Host side of a small all-reduce: memory of its words, which form a payload takes, the one launch of a call.
 Copied into the module.
 
-A generated class supplies FORMS, BLOCKS and what `Operation` asks for, `extent`, `run` and `plain`. A form is (number,
-most 32-bit words that a rank sends in a round or 0, slots, words that a thread takes at once); every number has words
-and epochs of its own, so calls of different sizes do not disturb each other. Calls without rows exchange nothing and
-advance nothing, on every rank alike.
+A generated class supplies FORMS and what `Operation` asks for, `extent`, `run` and `plain`. A form is (number, most
+32-bit words that a rank sends in a round or 0, slots, words that a thread takes at once, blocks as (words, warps), most
+registers of a thread or 0); every number has words and epochs of its own, so calls of different sizes do not disturb
+each other. Calls without rows exchange nothing and advance nothing, on every rank alike.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import torch
 
 from chunkdsl.runtime.arguments import cdiv
+from chunkdsl.runtime.blocks import block_for, form_for, most_each, words_each
 from chunkdsl.runtime.operation import Operation
 
 
 class ExchangeOperation(Operation):
-    INOUT, FORMS, BLOCKS, ROWWISE, ROUNDS = (), (), (), False, 1
+    INOUT, FORMS, ROWWISE, LONG_ROWS, ROUNDS = (), (), False, False, 1
     PAYLOAD, ITEM, LIMIT, RETRY = 0, 2, 0, 8
     PROGRAMS = 1024  # epochs: one for each program that a call may have
 
@@ -45,9 +46,9 @@ class ExchangeOperation(Operation):
         """(name, kind, shape, dtype) of all that construction allocates for these bounds."""
         made, most = [], max(1, cls.words_in(dims))
         # Forms that differ only in how much a thread takes at once share the words and epochs of the largest one.
-        for form, words, slots, _ in {f[0]: f for f in cls.FORMS}.values():
+        for form, words, slots, *_ in {f[0]: f for f in cls.FORMS}.values():
             cap = cls.words_each(most, W)
-            cap = min(cap, cls.most_each(words, W)) if words else cap
+            cap = min(cap, most_each(words, W)) if words else cap
             cap = cdiv(cap, 4) * 4  # every row begins at a multiple of 16 bytes
             dtype = torch.int64 if form == 0 else torch.int32
             made.append((f"words{form}", "symmetric", (slots * cls.ROUNDS * W, cap), dtype))
@@ -58,6 +59,9 @@ class ExchangeOperation(Operation):
                 made.append(("counts", "local", (8,), torch.int32))
             if slots == 1:
                 made.append(("closed", "symmetric", (W, cls.flags_in(dims, W)), torch.int32))
+        if cls.LONG_ROWS:  # sums of the row that a program is at
+            rows, cols = cls.extent(dims)
+            made.append(("parked", "local", (max(1, min(rows, cls.PROGRAMS)), cols), torch.float32))
         return tuple(made)
 
     @classmethod
@@ -65,7 +69,7 @@ class ExchangeOperation(Operation):
         """Blocks of the largest payload: flags are by block."""
         rows, _ = cls.extent(dims)
         words = cdiv(cls.words_in(dims), W if cls.ROUNDS == 2 else 1)
-        return max(1, rows if cls.ROWWISE else cdiv(words, cls.BLOCKS[0][0] * cls.FORMS[0][3]))
+        return max(1, rows if cls.ROWWISE else cdiv(words, cls.FORMS[0][4][0][0]))
 
     def call(self, tensors, given, out):
         return self.settle(super().call(tensors, given, out))
@@ -113,41 +117,21 @@ class ExchangeOperation(Operation):
     @classmethod
     def words_each(cls, count, W, wide=1):
         """Words that a rank sends to another in a round, of a payload of `count`, `wide` at a time."""
-        return cdiv(count, W * wide) * wide if cls.ROUNDS == 2 else count
-
-    @staticmethod
-    def most_each(words, W):
-        """The most of them for which a form stands that stands for `words` to all others together."""
-        return max(1, words // max(1, W - 1))
+        return words_each(count, W, cls.ROUNDS, wide)
 
     def form_for(self, count):
-        each = self.words_each(count, self.world)
-        return next(f for f in self.FORMS if not f[1] or each <= self.most_each(f[1], self.world))
-
-    def blocks_for(self, wide):
-        """(words of a block, warps): as many threads for `wide` words each, or, for whole rows, as many fewer."""
-        if self.ROWWISE:
-            return tuple((words, max(4, min(warps, words // wide // 32))) for words, warps in self.BLOCKS)
-        return tuple((words * wide, warps) for words, warps in self.BLOCKS)
-
-    def block_for(self, wide, blocks_of):
-        """The smallest block with which every block has a program of its own, else the largest."""
-        blocks = self.blocks_for(wide)
-        return next((b for b in blocks if blocks_of(b[0]) <= self.machine.sms), blocks[-1])
+        return self.FORMS[form_for([f[1] for f in self.FORMS], self.words_each(count, self.world), self.world)]
 
     def variants(self, audits):
         """Every (form, block, audit) that a payload within the bounds may take: blocks grow with what is sent."""
         most = self.words_each(max(1, self.words_in(self.module.bounds)), self.world)
         found, least = [], 1
         for form in self.FORMS:
-            last = min(most, self.most_each(form[1], self.world)) if form[1] else most
+            last = min(most, most_each(form[1], self.world)) if form[1] else most
             if least > last:
                 continue
-            blocks = self.blocks_for(form[3])
-            low, high = (
-                0 if self.ROWWISE else blocks.index(self.block_for(form[3], lambda words, n=n: cdiv(n, words)))
-                for n in (least, last)
-            )
+            blocks = form[4]
+            low, high = (blocks.index(block_for(blocks, n, self.machine.sms)) for n in (least, last))
             found += [(form, b, a) for b in blocks[low : high + 1] for a in audits]
             least = last + 1
         return found
@@ -166,11 +150,11 @@ class ExchangeOperation(Operation):
             every = self.machine.gather(words) if active else words
         chosen = self.form_for(count)
         lanes = self.words_each(count, self.world, chosen[3])
-        block = self.block_for(chosen[3], lambda words: rows if self.ROWWISE else cdiv(lanes, words))
+        block = block_for(chosen[4], lanes, self.machine.sms)
         audits = (False, True) if self.FORMS[0][0] == 3 and fused else (False,)
         early = fused and self.machine.starts_early()
         variants = [(chosen, block, self.audit)] if active else self.variants(audits)
-        for (form, _, slots, wide), (words, warps), audit in variants:
+        for (form, _, slots, wide, _, registers), (words, warps), audit in variants:
             memory = getattr(self, f"_words{form}")
             blocks = rows if self.ROWWISE else cdiv(lanes, words)
             args = dict(
@@ -197,7 +181,11 @@ class ExchangeOperation(Operation):
                 limit=self.module.limit,
                 active=active,
             )
+            if self.LONG_ROWS:
+                args["parked"] = self._parked
             constants = dict(FORM=form, FUSED=fused, AUDIT=audit, W=self.world, SLOTS=slots, WIDE=wide, BLOCK=words)
             constants |= dict(NVIDIA=not self.machine.target.startswith("gfx"), PROGRAMS=self.PROGRAMS, EARLY=early)
+            if registers and self.machine.target.startswith("sm_"):
+                constants["maxnreg"] = registers
             programs = max(1, min(blocks, self.machine.sms, self.PROGRAMS))
             self.machine.launch(kernel, programs, args, constants, warps, 1, early)

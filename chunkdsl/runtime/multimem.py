@@ -51,7 +51,7 @@ class MultimemOperation(ExchangeOperation):
         if active and self.module.check_calls:
             self.open(active, dims)
         (out,) = tensors.values()
-        threads = self.BLOCKS[0][0]
+        threads = 32 * self.FORMS[0][4][0][1]
         blocks = cdiv(cdiv(count, self.world) if self.ROUNDS == 2 else count, threads)
         pointers = (
             payload.data_ptr(), out.data_ptr(), self._words2.local.data_ptr(), self.multicast,

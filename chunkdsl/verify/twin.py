@@ -14,7 +14,8 @@ from chunkdsl.ir.meshes import World, ranks_of, scope
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
 from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
 from chunkdsl.plan.body import KernelBody
-from chunkdsl.plan.schedule import Deal, Exchange, Extent, Form, Launch, Moves, OpSchedule, Schedule, Tiling
+from chunkdsl.plan.exchange import Exchange, Form
+from chunkdsl.plan.schedule import Deal, Extent, Launch, Moves, OpSchedule, Schedule, Tiling
 from chunkdsl.plan.settled import Gate
 
 TILE = 16  # rows, columns and depth of the twin's tile
@@ -30,7 +31,8 @@ UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide
 def shrink(schedule: Schedule, world: World) -> Schedule:
     """The twin for one world size."""
     small = all(op.exchange for op in schedule.ops)
-    sizes = Sizes(schedule, ranks_of(world), SMALL_UNIT if small else UNIT)
+    long_rows = small and any(op.exchange.long_rows for op in schedule.ops)
+    sizes = Sizes(schedule, ranks_of(world), (SMALL_UNIT << long_rows) if small else UNIT)
     rows = (1, SMALL_ROWS) if small else (ranks_of(world), ROWS)
     ranges = tuple(twin_range(r, *rows) for r in schedule.ranges)
     twins = tuple(twin_op(op, sizes) for op in open_gates(schedule, world).ops)
@@ -108,18 +110,18 @@ def walk(value, kind: type):
 def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
     small = rebuild(op, sizes)
     if small.exchange:
-        forms = few_words(small.exchange, sizes.world)
-        blocks = tuple((SMALL_BLOCK << i, 4 << i) for i in range(len(small.exchange.blocks)))
-        if small.exchange.rowwise:
-            blocks = ((row_block(small.exchange), 4),)
-        return replace(small, exchange=replace(small.exchange, blocks=blocks, forms=forms))
+        x = small.exchange
+        forms = tuple(replace(f, blocks=small_blocks(x, f)) for f in few_words(x, sizes.world))
+        return replace(small, exchange=replace(x, forms=forms))
     return replace(small, pad=1 if any(n.body for n in small.launches) else max(n.tiling.bm for n in small.launches))
 
 
-def row_block(x: Exchange) -> int:
-    """Words of a block that holds a row."""
+def small_blocks(x: Exchange, form: Form) -> tuple[tuple[int, int], ...]:
+    """As many sizes; a block that holds a row, or, of rows that are longer, half of one and more."""
+    if not x.rowwise:
+        return tuple((SMALL_BLOCK * form.wide << i, 4 << i) for i in range(len(form.blocks)))
     words = x.cols.size * (2 if x.dtype == "f32" else 1) // 2 if isinstance(x.cols.size, int) else SMALL_UNIT
-    return max(SMALL_BLOCK, 1 << (words - 1).bit_length())
+    return ((max(SMALL_BLOCK, 1 << (words - 1).bit_length()) >> x.long_rows, 4),)
 
 
 def few_words(x: Exchange, world: int) -> tuple[Form, ...]:

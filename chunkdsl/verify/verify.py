@@ -106,7 +106,7 @@ def describe(op, calls) -> str:
     """The sizes that a simulated run uses."""
     values = "; ".join(" ".join(f"{k}={v}" for k, v in c.items()) for c in calls)
     if op.exchange:
-        return f"blocks of {op.exchange.blocks[0][0]} words, calls {values}"
+        return f"blocks of {op.exchange.forms[0].blocks[0][0]} words, calls {values}"
     t = next((n.tiling for n in op.launches if n.products), op.launches[0].tiling)
     shapes = ", ".join(f"{p.name}[{' x '.join(str(e.size) for e in p.shape)}]" for p in op.parameters)
     return f"{shapes}, tile {t.bm}x{t.bn}x{t.bk}, calls {values}"

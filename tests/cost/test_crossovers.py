@@ -7,7 +7,7 @@ from chunkdsl.cost.baseline import collective_us
 from chunkdsl.cost.constants import machine
 from chunkdsl.lower.crossovers import crossover, crossovers
 from chunkdsl.pipeline import check_source
-from chunkdsl.plan.unroll_exchange import form_for, payload_words
+from chunkdsl.plan.unroll_exchange import form_of, payload_words
 from chunkdsl.source import Source
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
@@ -60,7 +60,7 @@ def test_the_form_follows_what_a_rank_sends():
     exchange = check_source(Source("small.chunk", SMALL)).schedule.ops[0].exchange
     for world, most in ((2, 8), (3, 4), (5, 2), (9, 1)):  # rows of 4 KiB that fit 32 KiB in all
         for rows, name in ((most, "word"), (most + 1, "mark")):
-            assert form_for(exchange, payload_words(exchange, {"T": rows}), world).name == name
+            assert form_of(exchange, payload_words(exchange, {"T": rows}), world).name == name
 
 
 def test_the_library_is_predicted_to_win_somewhere_above_its_crossover():

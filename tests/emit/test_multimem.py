@@ -197,7 +197,7 @@ def test_the_module_imports_without_a_gpu_and_without_nvrtc():
 
 def test_verify_says_that_it_was_not_run(tmp_path):
     program, schedule, _, title = built(SPEC.format(t="bf16", a="one_shot"))
-    rows = simulate_rows(program, schedule, 2, 1, tmp_path, title, True, lambda text: None)
+    rows = simulate_rows(program, schedule, 2, 1, tmp_path, title, True, False, lambda text: None)
     assert [(r.check, r.ran) for r in rows] == [("simulation", False)]
     table = render_table("small.chunk", rows, 0.0)
     assert "not run" in table.splitlines()[2] and "ok" not in table.splitlines()[2].split()

@@ -21,7 +21,16 @@ op f(x, w) -> y { y = reduce_scatter(x @ w.T, M) with { tile = 32x32x16, %s } }
 REDUCE = HEAD + """tensor p : f32[M, H] sum tp
 op f(p) -> y { y = all_reduce(p) with { %s } }
 """
+LONG = """mesh tp[2] over nvlink
+dim M = 1..200
+dim H = 4104
+tensor p : bf16[M, H] sum tp
+tensor g : bf16[H]
+op f(p, g) -> y { y = rms_norm(all_reduce(p), g) with { %s } }
+"""
 SPECS = {
+    "words of long rows, one shot": LONG % "validity = word",
+    "flags of long rows, one shot": LONG % "validity = flag, buffers = 1",
     "copy engine": GATHER % "via = copy_engine, chunk = 16 along M",
     "ring gather": GATHER % "route = ring, via = ldst, chunk = 3 per shard, buffers = 2",
     "pulled gather": GATHER % "via = tma, side = pull, place = co_located, chunk = 1 KiB",

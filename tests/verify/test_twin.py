@@ -140,13 +140,13 @@ def test_equal_sizes_stay_equal_and_others_apart():
 
 @pytest.mark.parametrize("world", [2, 8])
 def test_the_twin_of_small_all_reduces_has_all_forms_and_several_blocks(world):
-    from chunkdsl.plan.unroll_exchange import form_for, payload_words
+    from chunkdsl.plan.unroll_exchange import form_of, payload_words
 
     twin = shrink(schedule_of((ROOT / "specs" / "decode_all_reduce.chunk").read_text(encoding="utf-8")), world)
     for op in twin.ops:
         words = [payload_words(op.exchange, c) for c in call_sizes(twin, world)]
-        assert {form_for(op.exchange, n, world) for n in words} == set(op.exchange.forms)
-        assert max(words) > op.exchange.blocks[0][0] * op.exchange.forms[-1].wide or op.exchange.rowwise
+        assert {form_of(op.exchange, n, world) for n in words} == set(op.exchange.forms)
+        assert max(words) > op.exchange.forms[-1].blocks[0][0] or op.exchange.rowwise
 
 
 def test_the_twin_has_smaller_blocks_everywhere():

@@ -1,0 +1,25 @@
+"""Which form a payload takes in a small all-reduce, and into which blocks it is cut: arithmetic on sizes that are the
+same on every rank. Copied into the module, and called by the plan and the cost model, so: the standard library only."""
+
+from __future__ import annotations
+
+
+def words_each(count, W, rounds, wide=1):
+    """Words of 32 bits that a rank sends to another in a round, of a payload of `count`: all of them, or, in two
+    rounds, the piece that the other adds up, which holds a multiple of `wide`."""
+    return -(-count // (W * wide)) * wide if rounds == 2 else count
+
+
+def most_each(words, W):
+    """The most of them in a form that holds up to `words` for all others together."""
+    return max(1, words // max(1, W - 1))
+
+
+def form_for(limits, each, W):
+    """Number of the first form that holds `each` words; a limit of 0 is none."""
+    return next(i for i, words in enumerate(limits) if not words or each <= most_each(words, W))
+
+
+def block_for(blocks, each, multiprocessors):
+    """Of (words, warps), ascending, the first with which every block has a program of its own, else the last."""
+    return next((b for b in blocks if -(-each // b[0]) <= multiprocessors), blocks[-1])
