@@ -22,7 +22,7 @@ GROUPS, GROUP_HEADS, WIDTH = 2, 2, 4
 def snippets():
     text = DOCUMENT.read_text(encoding="utf-8")
     found = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-    names = {"torch": torch, "rms_norm": F.rms_norm, "scaled_dot_product_attention": F.scaled_dot_product_attention}
+    names = {"torch": torch, "scaled_dot_product_attention": F.scaled_dot_product_attention}
     exec(compile(found, str(DOCUMENT), "exec"), names)
     return names
 
@@ -145,6 +145,7 @@ def vllm_shapes(names, m, rank):
 def whole_layer(names, m, rank):
     """Against the same layer on whole tensors, written out; gradients of the input and of one weight of each op."""
     layer = names["ChunkLayer"](m, GROUP_HEADS, WIDTH)
+    assert all((scale.full_tensor() == 1).all() for scale in (layer.qkv.g1, layer.mlp.g2))
     x = draw(TOKENS, H, seed=5)
     mine, whole = part(x, 0, rank).requires_grad_(), x.clone().requires_grad_()
     w = {}
@@ -152,15 +153,14 @@ def whole_layer(names, m, rank):
         dense = {k: draw(*v.shape, seed=len(k)) for k, v in op.dense().items()}
         op.load_dense(dense)
         w |= {k: v.requires_grad_() for k, v in dense.items()}
-    one = torch.ones(H)
-    y = (F.rms_norm(whole, (H,), one, 1e-5) @ w["wqkv"].T).view(TOKENS, GROUPS, GROUP_HEADS + 2, WIDTH)
+    y = (F.rms_norm(whole, (H,), w["g1"], 1e-5) @ w["wqkv"].T).view(TOKENS, GROUPS, GROUP_HEADS + 2, WIDTH)
     q = y[:, :, :GROUP_HEADS].flatten(1, 2)
     k, v = (y[:, :, GROUP_HEADS + i].repeat_interleave(GROUP_HEADS, dim=1) for i in (0, 1))
     scores = torch.einsum("qhd,khd->hqk", q, k) * WIDTH**-0.5
     scores = scores.masked_fill(torch.ones(TOKENS, TOKENS).triu(1).bool(), float("-inf"))
     a = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).flatten(1)
     r = whole + a @ w["wo"].T
-    n = F.rms_norm(r, (H,), one, 1e-5)
+    n = F.rms_norm(r, (H,), w["g2"], 1e-5)
     wanted = r + (F.silu(n @ w["w13"][0].T) * (n @ w["w13"][1].T)) @ w["w2"].T
     got = layer(mine)
     close(got, part(wanted, 0, rank), "layer")
