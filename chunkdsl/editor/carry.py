@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import itemgetter
 
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix, Label
-from chunkdsl.editor.lint import moved
 from chunkdsl.editor.segments import Segment
-from chunkdsl.editor.structure import tokens, words_in_order
+from chunkdsl.editor.structure import shape_of, tokens
+from chunkdsl.source import Span
 
 _WORD = re.compile(r"(?<!\w)[A-Za-z_]\w*")
 
@@ -27,23 +26,27 @@ class Carrier:
         self._pairs = [(x, y) for x, y in zip(here, there, strict=True) if x is not y]
         self._starts = [x.start for x, _ in self._pairs]
         self._names = {
-            a: b for x, y in self._pairs for a, b in zip(words_in_order(x.text), words_in_order(y.text), strict=True)
-        }  # fmt: skip
+            a: b
+            for x, y in self._pairs
+            for a, b in zip(shape_of(x.text).words, shape_of(y.text).words, strict=True)
+            if a != b
+        }
 
     def __call__(self, d: Diagnostic) -> Diagnostic:
-        there = moved(d, self._offset)
-        return replace(
-            there,
-            message=self._text(d.message),
-            label=self._text(d.label),
-            labels=tuple(Label(x.span, self._text(x.message)) for x in there.labels),
-            help=self._text(d.help),
-            fixes=tuple(Fix(self._text(f.title), tuple(Edit(e.span, self._text(e.text)) for e in f.edits), f.safe)
-                        for f in there.fixes),
-        )  # fmt: skip
+        labels = tuple(Label(self._span(x.span), self._text(x.message)) for x in d.labels)
+        fixes = tuple(
+            Fix(self._text(f.title), tuple(Edit(self._span(e.span), self._text(e.text)) for e in f.edits), f.safe)
+            for f in d.fixes
+        )
+        return Diagnostic(d.code, d.name, d.severity, self._text(d.message), self._span(d.span), self._text(d.label),
+                          labels, self._text(d.help), fixes)  # fmt: skip
+
+    def _span(self, span: Span) -> Span:
+        start = self._offset(span.start)
+        return Span(start, max(start, self._offset(span.end)))
 
     def _text(self, text: str) -> str:
-        return _WORD.sub(lambda m: self._names.get(m[0], m[0]), text)
+        return _WORD.sub(lambda m: self._names.get(m[0], m[0]), text) if text else text
 
     def _offset(self, offset: int) -> int:
         at = bisect_right(self._starts, offset) - 1

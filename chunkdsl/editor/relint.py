@@ -16,7 +16,7 @@ from chunkdsl.editor.carry import Carrier
 from chunkdsl.editor.lint import LAST, Lint, Staged, lint_part, lint_whole, moved, run_stages, stage_of
 from chunkdsl.editor.segments import Relations, Segment, segments, solid
 from chunkdsl.editor.standing import gives, looks_like_mesh, names_of, stands
-from chunkdsl.editor.structure import Clean, kind_of, structure_of
+from chunkdsl.editor.structure import Clean, shape_of, structure_of
 
 LARGEST_PART = 40  # items that are checked by themselves for a first answer
 CLEAN = Clean()
@@ -100,8 +100,9 @@ class _Change:
         folder = os.path.dirname(self.path)
         groups: dict[Hashable, list[int]] = {}
         kept: list[int] = []
+        shapes = [shape_of(s.text) for s in self.parts]
         for root, closure in self.closures.items():
-            structure = structure_of([self.parts[i].text for i in closure], folder)
+            structure = structure_of([shapes[i] for i in closure], folder)
             if self.clean.stage(structure) == LAST:
                 continue
             if self._holds(closure):
@@ -158,11 +159,11 @@ class _Change:
 
     def _keep(self, kept: Collection[int], stale: Collection[int]) -> None:
         """What was found before in roots, and in all that they build on, or in an item that is none."""
-        for root in (*kept, *stale):
-            for i in self.closures.get(root, (root,)):
-                if (old := self._old(i)) is not None:
-                    self.found[i] = tuple((stage, moved(d, self._shift)) for stage, d in self.before.found[old])
-                    self._note([i], self.before.known[old])
+        for i in {i for root in (*kept, *stale) for i in self.closures.get(root, (root,))}:
+            if (old := self._old(i)) is not None:
+                if before := self.before.found[old]:
+                    self.found[i] = tuple((stage, moved(d, self._shift)) for stage, d in before)
+                self.known[i] = min(self.known[i], self.before.known[old])
         for root in stale:
             self.known[root] = -1
 
@@ -220,7 +221,7 @@ class _Change:
     @cached_property
     def _same_names(self) -> bool:
         """Whether the text has the names that it had, so that what is near to a name is what it was."""
-        now, then = ([(kind_of(s.text), gives(s.text), stands(s.text)) for s in found]
+        now, then = ([(shape_of(s.text).kind, gives(s.text), stands(s.text)) for s in found]
                      for found in ([self.parts[i] for i in self.changed], self.gone))
         return now == then
 

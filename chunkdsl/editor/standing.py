@@ -11,7 +11,7 @@ from chunkdsl.diagnostics import Report
 from chunkdsl.editor.lint import tree_again
 from chunkdsl.editor.memory import remember
 from chunkdsl.editor.segments import Segment, declares, segments, words
-from chunkdsl.editor.structure import kind_of, structure_of
+from chunkdsl.editor.structure import shape_of, structure_of, tokens
 from chunkdsl.lower.names import LOST, LOST_MESH
 from chunkdsl.source import Source
 from chunkdsl.syntax.items import cut
@@ -25,7 +25,7 @@ _MOST = 4096  # structures
 @remember
 def stands(text: str) -> bool:
     """Whether an item parses, so that it declares its names."""
-    structure = structure_of([text], "")
+    structure = structure_of([shape_of(text)], "")
     if structure not in _known:
         if len(_known) >= _MOST:
             _known.clear()
@@ -49,10 +49,10 @@ def looks_like_mesh(text: str) -> bool:
 def names_of(parts: Sequence[Segment], declaring: Mapping[str, Sequence[int]], kind: str) -> Iterable[str]:
     """The names of a kind that a text declares. `declaring`: which of its items seem to declare a name, in order."""
     for i, part in enumerate(parts):
-        if _KINDS.get(word := kind_of(part.text), word) != kind:
+        if _KINDS.get(word := shape_of(part.text).kind, word) != kind:
             continue
         for name in declares(part.text):
-            rivals = (j for j in declaring[name] if (kind_of(parts[j].text) == "policy") == (kind == "policy"))
+            rivals = (j for j in declaring[name] if (shape_of(parts[j].text).kind == "policy") == (kind == "policy"))
             if next((j for j in rivals if stands(parts[j].text)), None) == i:
                 yield name
 
@@ -65,6 +65,7 @@ def warm(text: str, watch: Callable[[], object]) -> None:
         tree_again(part.text, 0)
         stands(part.text)
         words(part.text)
+        tokens(part.text)
 
 
 def _pieces(text: str) -> list[str]:

@@ -15,7 +15,7 @@ import keyword
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache
 from threading import Lock
 
@@ -30,6 +30,7 @@ from chunkdsl.lower.policy_values import BUILT, LATER_KEYS, PREDEFINED
 from chunkdsl.lower.sizes import FUNCTIONS
 from chunkdsl.lower.tensors import DTYPES
 from chunkdsl.plan.hierarchical import TIERS
+from chunkdsl.record import record
 from chunkdsl.resources import read
 
 MOST = 4096  # structures that are remembered
@@ -54,10 +55,21 @@ def vocabulary() -> frozenset[str]:
     return frozenset(_WORD.findall("\n".join(texts))).union(*tables)
 
 
+@record
+class Shape:
+    """An item apart from names. `template`: its text without comments, blanks made one, words cut out. `words`: these,
+    in order. `names`: those that it declares and that may be others. `stay`: those that may not. `kind`: the first."""
+
+    text: str
+    template: str
+    words: tuple[str, ...]
+    names: frozenset[str]
+    stay: frozenset[str]
+    kind: str
+
+
 @remember
-def _shape(text: str) -> tuple[str, tuple[str, ...], frozenset[str], str]:
-    """An item without comments, its blanks made one and its words cut out; the words, in order; those of them that
-    stay; the kind of the item."""
+def shape_of(text: str) -> Shape:
     rest, words = [], []
     for part in _PART.findall(text):
         if part[0] == "#":
@@ -69,14 +81,14 @@ def _shape(text: str) -> tuple[str, tuple[str, ...], frozenset[str], str]:
             words.append(part)
         else:
             rest.append(part)
+    template = re.sub(r"[ \n]*\n[ \n]*", "\n", re.sub(r" +", " ", "".join(rest))).rstrip()
     kind = words[0] if words else ""
     if kind not in _RENAMED:
-        stay: Iterable[str] = words
-    else:
-        named = declares(text)
-        stay = (w for groups in _PINNED.findall(text) for w in groups if not (kind == "dim" and w in named))
-    template = re.sub(r"[ \n]*\n[ \n]*", "\n", re.sub(r" +", " ", "".join(rest))).rstrip()
-    return template, tuple(words), frozenset(stay), kind
+        return Shape(text, template, tuple(words), frozenset(), frozenset(words), kind)
+    named = declares(text)
+    stay = {w for groups in _PINNED.findall(text) for w in groups} - (named if kind == "dim" else set())
+    names = frozenset(n for n in named if _NAME.fullmatch(n)) - vocabulary()
+    return Shape(text, template, tuple(words), names, frozenset(stay), kind)
 
 
 @remember
@@ -85,29 +97,25 @@ def tokens(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(m.span() for m in _PART.finditer(text) if m[0][0] not in "# \t\r\n")
 
 
-def words_in_order(text: str) -> tuple[str, ...]:
-    return _shape(text)[1]
-
-
-def kind_of(text: str) -> str:
-    """The word that an item starts with."""
-    return _shape(text)[3]
-
-
-def structure_of(texts: Sequence[str], folder: str) -> Hashable:
-    """Equal for items that differ in names only. `texts`: an item and all that it builds on, in order; `folder`: that
+def structure_of(shapes: Sequence[Shape], folder: str) -> Hashable:
+    """Equal for items that differ in names only. `shapes`: an item and all that it builds on, in order; `folder`: that
     of the spec, for files that are read."""
-    shapes = [_shape(text) for text in texts]
-    if any(kind in _LITERAL for _, _, _, kind in shapes):
-        return tuple(texts), folder, _files(texts, folder)
-    free: set[str] = set().union(*(declares(t) for t, s in zip(texts, shapes, strict=True) if s[3] in _RENAMED))
-    free = {n for n in free if _NAME.fullmatch(n)} - vocabulary()
-    free.difference_update(*(stay for _, _, stay, _ in shapes))
-    numbers: dict[str, int] = {}
-    return tuple(
-        (template, *(numbers.setdefault(w, len(numbers)) if w in free else w for w in words))
-        for template, words, _, _ in shapes
-    )
+    if any(s.kind in _LITERAL for s in shapes):
+        texts = tuple(s.text for s in shapes)
+        return texts, folder, _files(texts, folder)
+    free = frozenset().union(*(s.names for s in shapes)).difference(*(s.stay for s in shapes))
+    numbers = {name: -1 for name in free}  # by first appearance
+    found: list[object] = []
+    for shape in shapes:
+        found.append(shape.template)
+        for word in shape.words:
+            if (number := numbers.get(word)) is None:
+                found.append(word)
+            else:
+                if number < 0:
+                    number = numbers[word] = len(found)
+                found.append(number)
+    return tuple(found)
 
 
 def _files(texts: Sequence[str], folder: str) -> tuple:
