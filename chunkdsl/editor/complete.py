@@ -44,6 +44,8 @@ def completions(path: str, index: Index, text: str, offset: int) -> list[Choice]
     if re.search(r"\bwith\s+$", before):
         return named(declared, "policy") + [Choice(name, "policy", what) for name, what in policies().items()]
     kind = re.match(r"\s*(\w*)", before)[1]
+    if kind not in ("use", "gradient") and re.fullmatch(r"\s*\w+\s+", before):
+        return []  # a new name
     if kind == "tensor":
         return _in_type(before, declared)
     if kind == "mesh":
@@ -93,7 +95,9 @@ def _in_type(before: str, declared: dict[str, str]) -> list[Choice]:
         return named(declared, "axis")
     if re.search(r":\s*$", before):
         return [Choice(d.value, "dtype") for d in BUILT_DTYPES]
-    return named(declared, "dim") if before.count("[") > before.count("]") else [Choice("sum", "keyword")]
+    if before.count("[") > before.count("]"):
+        return named(declared, "dim")
+    return [Choice("sum", "keyword")] if "]" in before else []
 
 
 def _in_op(path: str, index: Index, at: int, before: str, offset: int, declared: dict[str, str]) -> list[Choice]:

@@ -32,6 +32,9 @@ op mlp(x) -> y {
     ("op z(x) -> y { y = all_gather(x) with { route = ", {"ring", "r"}, {"p"}),
     ("policy z { chunk = 512 along ", {"M"}, {"4 MiB"}), ("policy z { chunk = 8 per ", {"shard"}, {"M"}),
     ("op z(x) -> y { y = all_to_all(x, ", {"M"}, {"tp"}), ("tensor q : bf16[M @ ", {"tp"}, {"M"}),
+    *((f"{item} ", set(), {"sum", "over", "M", "x", "p", "op", "t"})
+      for item in ("mesh", "dim", "tensor", "policy", "op", "plan", "kernel")),
+    ("tensor q : bf16[M] ", {"sum"}, {"M"}), ("tensor q ", set(), {"sum"}), ("mesh q[2] ", {"over"}, {"M"}),
     ("# plan ", set(), {"op"}), ("use plan \"", set(), {"op"}),
 ])  # fmt: skip
 def test_choices(typed, offered, not_offered):
