@@ -50,6 +50,14 @@ class Binding:
     def all(self) -> tuple[BoundTensor, ...]:
         return (*self.tensors, *self.results)
 
+    @property
+    def evenness(self) -> int:
+        """A size is traced at such multiples if it is one: where a constant is true, as a heuristic sets it, the kernel
+        may rely on whole blocks."""
+        values = [v for _, v in self.constants]
+        blocks = [v for v in values if isinstance(v, int) and v > 16 and not v & (v - 1)]
+        return max([16, *blocks]) if any(v is True for v in values) else 16
+
     def tensor(self, name: str) -> BoundTensor:
         return next(t for t in self.all if t.name == name)
 

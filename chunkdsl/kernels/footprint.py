@@ -192,7 +192,7 @@ class Finder:
                 sizes[self.row] = max(1, min(r, most_rows))
             if wide:
                 most = self.q.sizes[self.col]
-                even = gcd(most, 16)
+                even = gcd(most, self.binding.evenness)
                 sizes[self.col] = max(even, min(c, most) // even * even)
             if sizes not in made:
                 made.append(sizes)

@@ -75,7 +75,9 @@ def divisible(source: KernelSource, function: ast.FunctionDef, node: ast.For, ar
         return False
     if any(option(loop, "flatten") or option(loop, "warp_specialize") for loop in (node, *around)):
         return False
-    stored = {n.id for part in node.body for n in ast.walk(part) if isinstance(n, ast.Name) and stores(n)}
+    inside = [n for part in node.body for n in ast.walk(part)]
+    hints = {id(n.targets[0]) for n in inside if isinstance(n, ast.Assign) and hint(n, node.target.id)}
+    stored = {n.id for n in inside if isinstance(n, ast.Name) and stores(n) and id(n) not in hints}
     named = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)}
     if stored & (named | {node.target.id}) or node.target.id in named or read_outside(function, node):
         return False
@@ -85,6 +87,19 @@ def divisible(source: KernelSource, function: ast.FunctionDef, node: ast.For, ar
 
 
 KEPT = (None, "arg1", "arg2", "step")  # bounds that are given by name, or in a dict
+
+
+HINTS = ("multiple_of", "max_contiguous", "max_constancy")
+
+
+def hint(node: ast.Assign, name: str) -> bool:
+    """`start = tl.multiple_of(start, BN)` gives a variable its own value."""
+    call, target = node.value, node.targets[0]
+    if not (len(node.targets) == 1 and isinstance(target, ast.Name) and isinstance(call, ast.Call) and call.args):
+        return False
+    first = call.args[0]
+    same = target.id == name and isinstance(first, ast.Name) and first.id == name
+    return same and getattr(call.func, "attr", "") in HINTS
 
 
 def stores(node: ast.Name) -> bool:

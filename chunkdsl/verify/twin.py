@@ -65,6 +65,10 @@ class Sizes:
     def __init__(self, schedule: Schedule, world: int, unit: int = UNIT) -> None:
         self.world = world
         self.kept = {size for body in walk(schedule, KernelBody) for size in tied_sizes(body)}
+        self.units: dict[int, int] = {}
+        for body in walk(schedule, KernelBody):
+            for size, unit_of in even_sizes(body).items():
+                self.units[size] = max(unit_of, self.units.get(size, 1))
         used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
         used = {(size, sharded) for size, sharded in used if isinstance(size, int) and size > 3}
         rows = {whole(n.rows) for op in schedule.ops for n in op.launches}
@@ -83,7 +87,9 @@ class Sizes:
             return replace(size, size=self.of(size.size, True))
         if not isinstance(size, int) or size in self.kept:
             return size
-        return self.rows.get(size) or self.sizes.get((size, sharded), size)
+        small = self.rows.get(size) or self.sizes.get((size, sharded), size)
+        unit = self.units.get(size, 1) * (self.world if sharded else 1)
+        return -(-small // unit) * unit if size in self.units else small
 
 
 def whole(size: SymSize) -> SymSize:
@@ -172,6 +178,18 @@ def tied_sizes(body: KernelBody) -> set[int]:
     if any(isinstance(d, int) for t in body.tensors for d in t.dims):
         return sizes
     return sizes & {v for _, v in body.constants if isinstance(v, int)}
+
+
+def even_sizes(body: KernelBody) -> dict[int, int]:
+    """Sizes that are multiples of a block of the kernel, and of what they must be in the twin: a constant that is true
+    or false may say that they are, as the one that a heuristic chooses."""
+    if not any(isinstance(v, bool) for _, v in body.constants):
+        return {}
+    pairs = zip(body.constants, twin_body(body).constants, strict=True)
+    blocks = [(v, w) for (_, v), (_, w) in pairs if isinstance(v, int) and v >= TILE and not v & (v - 1)]
+    sizes = {e.size for t in body.tensors for e in t.shape if isinstance(e.size, int)}
+    found = {s: max((w for v, w in blocks if s % v == 0), default=1) for s in sizes}
+    return {s: w for s, w in found.items() if w > 1}
 
 
 def twin_body(body: KernelBody) -> KernelBody:

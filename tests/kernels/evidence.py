@@ -6,6 +6,8 @@ from kernel_specs import SEVERAL as KEYS_AND_VALUES
 from loop_specs import WEIGHTS, WHOLE, along_k, attention
 from several_specs import REFUSED as SEVERAL_REFUSED
 from several_specs import SPECS as SEVERAL
+from test_fused_kernels import SPECS as CHOSEN
+from tutorial_specs import SPECS as TUTORIALS
 
 BY_L = "chunk = 24 along L, via = copy_engine"
 MORE = "tests/kernels/kernel_zoo_more.py"
@@ -107,6 +109,7 @@ FUSED = {
     "the same, its result reduced, pulled": DESCRIPTORS["reduced"],
     "the same, persistent, reduced by a ring": DESCRIPTORS["reduced by a ring"],
     "attention, all by descriptors made on the host": DESCRIPTORS["attention"],
+    "as the tutorial has it, persistent with descriptors": TUTORIALS["persistent product with descriptors"],
     "matrix product, block pointers": gathered("matmul_blocks"),
     "matrix product, right operand gathered along K": along_k(policy=BY_L, call=WEIGHTS),
     "the same, loop that carries pointers": along_k("matmul_pointers", BY_L, WEIGHTS),
@@ -116,6 +119,7 @@ FUSED = {
     "attention, keys and values gathered apart": HEAD + KEYS_AND_VALUES["attention_kv"],
     "attention forward, loop in a helper": attention(),
     "the same, causal": attention(causal="true"),
+    "attention as the tutorial has it, causal: two results": TUTORIALS["attention, causal"],
     "layer norm": gathered("layer_norm"),
     "RMSNorm, autotuned": gathered("rms_norm"),
     "sum with the residual, then RMSNorm": HEAD + TENSORS + ADD_NORM + op("f(all_gather(x), res, g)", "x, res, g"),
@@ -128,6 +132,7 @@ FUSED = {
     "log-sum-exp of a row, for cross entropy": HEAD + TENSORS + CROSS + op("f(all_gather(x))"),
     "rotary embedding": HEAD + TENSORS + ROTARY + op("f(all_gather(x2), angles, angles)", "x2, angles"),
     "SwiGLU of halves, 2-D grid": gathered("gated"),
+    "rows scaled, whole blocks as a heuristic says": CHOSEN["what a heuristic would choose"],
     "dropout with a seed": HEAD + TENSORS + DROPOUT + op("f(all_gather(x))"),
     "sum of vectors, one dimension": HEAD + TENSORS + ADD + op("f(all_gather(x))"),
     "RMSNorm of rows dealt by all_to_all": HEAD + TENSORS + NORM_96

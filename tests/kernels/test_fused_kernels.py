@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from kernel_specs import ATTENTION, HEAD, KERNELS, ROOT, SEVERAL, WIDER, checked, gathered, reduced
+from kernel_specs import CALLS, COPY, HEAD, KERNELS, ROOT, SEVERAL, WIDER, checked, gathered, reduced, rows
 
 from chunkdsl.render.module import render_module
 from chunkdsl.verify.simulate import run_op
@@ -12,14 +12,17 @@ from chunkdsl.verify.twin import shrink
 from chunkdsl.verify.verify import load
 
 SPECS = {f"gathered {name}": gathered(name) for name in KERNELS}
-SPECS["gathered attention"] = HEAD + ATTENTION
 SPECS |= {f"several gathered, {name}": HEAD + text for name, text in SEVERAL.items()}
-SPECS |= {f"reduced {name}": reduced(name) for name in ("matmul_persistent", "matmul_blocks")}
+SPECS |= {f"reduced {name}": reduced(name) for name in ("matmul_persistent",)}
 SPECS["programs that store nothing"] = HEAD + WIDER
 SPECS["programs that store nothing, sent"] = reduced("matmul_2d").replace(", cdiv(n, BN)", ", 2 * cdiv(n, BN)")
 SPECS["arrived by all_to_all"] = (
     HEAD + "tensor z : bf16[M, K @ tp]\n" + KERNELS["rms_norm"]
     + "op f_op(z, g) -> y { y = f(all_to_all(z, K -> M), g) with { chunk = 24 along M } }"
+)  # fmt: skip
+SPECS["what a heuristic would choose"] = (
+    HEAD + rows("scaled", args="    arg n_cols = n\n    arg alpha = 0.5\n", grid="m, cdiv(n, BLOCK)",
+                block='32, EVEN = true, KIND = "relu"') + CALLS["softmax"].format(policy=COPY)
 )  # fmt: skip
 SPECS["pushed"] = gathered("matmul_2d", "chunk = 24 along M, via = ldst, side = push, buffers = 2")
 SPECS["ring"] = reduced("matmul_2d", "chunk = 24 along M, route = ring")
