@@ -117,7 +117,10 @@ class Choices:
         if copy_engine:
             if self.policy.buffers not in (None, 1):
                 self.refuse(copy_engine_buffers(self.span("buffers")))
-            return self.pick("buffers", 1, "copy engines need fixed addresses; the call ends with a barrier")
+            if self.policy.buffers is None:  # nothing to choose, also where other steps of a plan leave the choice
+                why = "copy engines need fixed addresses; the call ends with a barrier"
+                self.record.append(Choice(self.where, "buffers", "1", why))
+            return 1
         small = total_bytes <= MIB
         why = "small: a second buffer is cheaper than a barrier" if small else "above 1 MiB: a barrier is cheaper"
         return self.pick("buffers", 2 if small else 1, why)

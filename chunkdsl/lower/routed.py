@@ -170,15 +170,17 @@ def refuse_via(settle: Choices, routing: Routing, via: str, why: str) -> None:
     settle.refuse_transport(f"route = {routing.name}, via = {via}{place}", why, "via", span)
 
 
-def settle_gather(settle: Choices, routing: Routing) -> dict:
-    """via, side, place and order of an all-gather along a plan; `route` is None. `routing` becomes the part that the
+def settle_gather(settle: Choices, routing: Routing, half: bool = False) -> dict:
+    """via, side, place and order of an all-gather along a plan; `route` is None. `half`: it hands out the results of an
+    all-reduce, whose policy is for its sums too. `routing` becomes the part that the
     launch's programs carry, `copied` that of copy engines; where there is but one, it is the `routing`."""
     form = "parametric" if routing.form else "a table"
     why = routing.form.text() if routing.form else f"no parametric form: {routing.why_not}"
     settle.record.append(Choice(settle.where, f"plan {routing.name}", form, why))
     vias, otherwise = vias_of(settle, routing, "a plan forwards, and copy engines do not wait")
     programs, copies = vias - {"copy_engine"}, vias & {"copy_engine"}
-    via, place = "tma" if "tma" in vias else "ldst" if programs else "copy_engine", settle.policy.place
+    via = "tma" if "tma" in vias else "ldst" if programs else "copy_engine"
+    place = None if half and not programs else settle.policy.place
     if programs:
         place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
     order = settle.pick("order", "arrival", "tiles start with what is there")

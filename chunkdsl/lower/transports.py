@@ -50,7 +50,7 @@ class Transports(Epilogue):
         layout = self._row_layout(value.args[0])
         settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices, self.settled)
         row_bytes = self._high(cols) * value.type.dtype.bytes
-        routing = routing or routing_of(value, self.program, settle)
+        half, routing = routing is not None, routing or routing_of(value, self.program, settle)
         if not settle.ok:
             raise Refused
         if routing is None:
@@ -58,7 +58,7 @@ class Transports(Epilogue):
             info["chunk"] = settle.chunk_rows(row_bytes)
         else:
             shard = layout.shard(evaluate(rows, self.highs), self.world)
-            info = settle_gather(settle, routing)
+            info = settle_gather(settle, routing, half)
             info["chunk"] = chunk_of(settle, routing, row_bytes, shard, self.grid)
             routing = info["routing"]
             refuse_breaches(settle, *(r.uncopied(self.grid) for r in (routing, info["copied"]) if r))

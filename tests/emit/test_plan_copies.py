@@ -7,10 +7,16 @@ from emitted import GATHER, SMALL, failures, run
 
 from chunkdsl.cost.baseline import baseline
 from chunkdsl.cost.constants import machine
+from chunkdsl.diagnostics import Report
+from chunkdsl.lower.gates import values_of
+from chunkdsl.lower.program import lower
+from chunkdsl.lower.schedule import schedule_program
 from chunkdsl.pipeline import check_source
+from chunkdsl.plan.settled import Settled, Settlement
 from chunkdsl.render import view
 from chunkdsl.sim.log import Copy, Write
 from chunkdsl.source import Source
+from chunkdsl.syntax.parse import parse
 from chunkdsl.verify import simulate
 
 # Half of every shard goes by copy engine, the other half by programs, in two hops where three ranks allow it.
@@ -98,3 +104,13 @@ def test_the_library_gathers_once_whoever_carries_the_steps_of_a_plan():
         return [s for s in stages if s.kind == "collective"]
 
     assert collectives(HALVES) == collectives(HALVES.replace("copy_engine", "ldst")) != []
+
+
+def test_one_buffer_whatever_was_found_faster():
+    """Copy engines have fixed addresses; other steps of the plan would leave the choice."""
+    source = Source("p.chunk", spec(HALVES, "place = own_sms(1), ", CHUNKS))
+    report = Report(source)
+    program = lower(parse(source, report), source, report)
+    (gather,) = [v for v in values_of(program.ops[0]) if v.kind == "all_gather"]
+    made = schedule_program(program, report, Settlement({(gather, "buffers"): Settled(2, "2", "faster")}))
+    assert report.diagnostics == () and (made.ops[0].slots, made.ops[0].closing) == (1, True)
