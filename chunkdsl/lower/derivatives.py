@@ -7,6 +7,7 @@ and each rank has used it for a part of the result; a Replicate result's own cot
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from chunkdsl.ir.graph import Param, Statement, Value, axes_of
 from chunkdsl.ir.policy import Policy
@@ -295,6 +296,8 @@ class Derivatives:
         self.give(t, Value("sum_rows", (source,), TensorType(d.type.dtype, t.type.shape, held), self.span))
 
     def unary(self, kind: str, t: Value) -> Value:
+        if t.kind == "sum_rows":  # what is done with a sum is done with its rows: vectors have no launch of their own
+            return replace(t, args=(self.bind(self.unary(kind, t.args[0]), "d"),))
         return Value(kind, (t,), t.type, self.span)
 
     def transposed(self, t: Value) -> Value:
@@ -309,6 +312,8 @@ class Derivatives:
         return Value("matmul", (a, b), type, self.span, policy=policy)
 
     def pointwise(self, kind: str, a: Value, b: Value, span: Span) -> Value:
+        if a.kind == "sum_rows" and kind != "add":
+            return replace(a, args=(self.bind(self.pointwise(kind, a.args[0], b, span), "d"),))
         rule = {"add": table.add_axis, "mul": table.mul_axis, "div": table.div_axis}[kind]
         shape = a.type.shape if a.type.rank >= b.type.rank else b.type.shape
         has = table.own_extent(a.type, shape), table.own_extent(b.type, shape)

@@ -58,6 +58,7 @@ OPS = {
     "gradient f -> dx, dc, dw",
     "residual and norm": "op f(n, e, r, c) -> s, y { s = reduce_scatter(n @ e.T, M) + r\n y = rms_norm(s, c) * r }\n"
     "gradient f -> dn, de, dr, dc saves s, n",
+    "functions of a vector": "op f(x, c) -> y { y = rms_norm(x, 1 - c * c / 2) * tanh(c) }\ngradient f -> dx, dc",
     "norm around a layer": "op f(x, c, w, e) -> y { h = gelu(all_gather(rms_norm(x, c)) @ w.T)\n"
     " y = reduce_scatter(h @ e.T, M) + x }\ngradient f -> dx, dc, dw, de",
     "partial": "op f(p, c) -> y { y = all_reduce(p) * c }\ngradient f -> dp, dc",
