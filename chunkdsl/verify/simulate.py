@@ -39,12 +39,15 @@ class Row:
 
 
 def call_sizes(schedule: Schedule, world: World) -> list[dict[str, int]]:
-    """Several calls in a row, within the ranges: ragged, no or one row, fewer rows than ranks, ragged again."""
+    """Several calls in a row, within the ranges: ragged, no or one row, fewer rows than ranks, ragged again. The rows of
+    small all-reduces are not shared out; of those there are four calls, so that the first of three slots is used again.
+    """
+    small = all(op.exchange for op in schedule.ops)
     wanted = (
         lambda high: high - 3,
         lambda high: 0,  # or the least
         lambda high: 1,
-        lambda high: max(1, ranks_of(world) - 1),
+        lambda high: 2 if small else max(1, ranks_of(world) - 1),
         lambda high: high // 2 + 1,
     )
     calls = []
