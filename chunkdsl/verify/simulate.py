@@ -39,9 +39,8 @@ class Row:
 
 
 def call_sizes(schedule: Schedule, world: World) -> list[dict[str, int]]:
-    """Several calls in a row, within the ranges: ragged, no or one row, fewer rows than ranks, ragged again. The rows of
-    small all-reduces are not shared out; of those there are four calls, so that the first of three slots is used again.
-    """
+    """Several calls in a row, within the ranges: ragged, no or one row, fewer rows than ranks, ragged again. Small
+    all-reduces do not share out rows: of those there are four calls, so that the first of three slots is used again."""
     small = all(op.exchange for op in schedule.ops)
     wanted = (
         lambda high: high - 3,
