@@ -143,7 +143,8 @@ class ExchangeBuilder(Epilogue):
             self.report.add(rules.switch_adds_in_its_own_order(dtype, algorithm, settle.span("via")))
         statement = next(s for s in self.op.statements if reduction in _below(s.value, set()))
         text = f"{statement.target} = {' '.join(self.program.source.slice(statement.value.span).split())}"
-        forms = SWITCHED if via == "multimem" else tuple(self._cut(f, cols, dtype, rowwise) for f in forms)
+        two = algorithm == "two_shot"
+        forms = SWITCHED if via == "multimem" else tuple(self._cut(f, cols, dtype, rowwise, two) for f in forms)
         return Exchange(
             name=name,
             line=self._line(statement.span),
@@ -226,12 +227,13 @@ class ExchangeBuilder(Epilogue):
     def _illegal(self, settle: Choices, what: str, why: str, instead: str, key: str) -> None:
         settle.refuse(rules.exchange_not_legal(what, why, instead, settle.span(key)))
 
-    def _cut(self, form: Form, cols, dtype: str, rowwise: bool) -> Form:
+    def _cut(self, form: Form, cols, dtype: str, rowwise: bool, two: bool) -> Form:
         """The form with its blocks: as many threads for the words that each takes at once; a row is one block, or
         several of one size. Marks of short rows need half of the registers; the compiler would rather spill others to
         that half than let a multiprocessor have one program, which is all that there is for it."""
         if not rowwise:
-            return replace(form, blocks=tuple((words * form.wide, warps) for words, warps in BLOCKS))
+            blocks = BLOCKS[:-1] if two else BLOCKS  # of two rounds 1,024 threads would spill
+            return replace(form, blocks=tuple((words * form.wide, warps) for words, warps in blocks))
         words = self._row_words(cols, dtype)
         block = min(MOST_WORDS, max(LEAST_WORDS, 1 << (words - 1).bit_length()))
         warps = max(4, min(MOST_THREADS, block // max(2, form.wide)) // 32)

@@ -94,3 +94,13 @@ def test_a_row_alone_on_a_multiprocessor_may_have_its_registers(monkeypatch):
     assert spilled(4096, "validity = word, buffers = 1", 8) == []
     monkeypatch.setattr("chunkdsl.lower.exchange.REGISTERS", 0)
     assert spilled(4096, "validity = word, buffers = 1 ", 8) == ["spills"]
+
+
+def test_two_rounds_of_eight_ranks_do_not_spill():
+    """Unrolled, their words took 16,384 elements of 64 rows beyond the registers."""
+    text = TEXT.replace("0..5", "1..64").split("tensor g")[0] + "op f(p) -> y {{ y = all_reduce(p) with {{ {p} }} }}\n"
+    _, _, module, title = built(text.format(t="bf16", h=16384, p="algorithm = two_shot, validity = word"))
+    machine = RecordingMachine(rank=0, world=8, target="sm_90")
+    getattr(module, title)(machine=machine)
+    uses = [u for u in machine.uses if is_fused(u)]
+    assert len(uses) > 2 and not [f for u in uses for f in lint(compile_kernel(u, "sm_90"), "sm_90", "", skipped(u))]
