@@ -74,7 +74,14 @@ class TransportTrials(Trials):
 
     def ranked(self, v: Value) -> tuple[Group, ...]:
         """The groups that are held against each other, with what the policy says beside them."""
-        return tuple(dict.fromkeys(written_in(g, self.policies.get(v, v.policy)) for g in self._groups(v)))
+        return self.written(v, self._groups(v), self.policies.get(v, v.policy))
+
+    def written(self, v: Value, groups: tuple[Group, ...], policy: Policy) -> tuple[Group, ...]:
+        """The groups with what a policy says. A plan goes by copy engine only if the spec says so, or the rules."""
+        by_rule = self.rules.get((v, "via"), ("ldst",))[0]
+        if policy.route in self.program.plans and policy.via is None and by_rule != "copy_engine":
+            policy = replace(policy, via="ldst")
+        return tuple(dict.fromkeys(written_in(g, policy) for g in groups))
 
 
 class _Search:
@@ -83,7 +90,10 @@ class _Search:
     def __init__(self, trials: TransportTrials, v: Value) -> None:
         self.trials, self.v = trials, v
         self.policy = trials.bare(v)
+        self.kind = v.policy.place.kind if v.policy.place else None
         self.writes = {key: given for key in KEYS if (given := getattr(v.policy, key)) is not None}
+        if v.policy.place and not v.policy.place.counted:  # the number is open
+            del self.writes["place"]
         self.ranked = trials.ranked(v)
         self.chunks = trials.chunks(v) if self.policy.chunk is None else [None]
         own = (0,) if self.policy.place else PROGRAMS
@@ -108,7 +118,7 @@ class _Search:
 
     def _groups(self) -> list[Group]:
         """Those of step 2 that the spec leaves room for, or the best one that it does."""
-        mine = list(dict.fromkeys(written_in(g, self.v.policy) for g in self.ranked))
+        mine = list(self.trials.written(self.v, self.ranked, self.v.policy))
         if len(mine) == 1:
             return mine
         values = {g: self._first(g) for g in (*self.ranked, *mine)}
@@ -136,7 +146,8 @@ class _Search:
         return min(found, key=lambda t: t[:2])[2] if found else None
 
     def _allowed(self, values: Values) -> bool:
-        return all(values.of(key) in (None, given) for key, given in self.writes.items())
+        written = all(values.of(key) in (None, given) for key, given in self.writes.items())
+        return written and values.group.kind in (self.kind or values.group.kind, "")
 
     def _cost(self, values: Values) -> float | None:
         us = self._time(values)

@@ -96,7 +96,7 @@ def up_for_choice(policy: Policy, groups: tuple[Group, ...]) -> Iterator[str]:
     if policy.via in {g.via for g in groups}:
         yield "via"
     place = policy.place
-    if place and place.kind in {g.kind for g in groups} and (place.kind != "own_sms" or place.programs in PROGRAMS):
+    if place and place.kind in {g.kind for g in groups} and (not place.programs or place.programs in PROGRAMS):
         yield "place"
 
 

@@ -33,10 +33,16 @@ ChunkSize = ChunkBytes | ChunkRows | ChunkCount
 
 @record
 class Place:
-    """`own_sms(n)`: n communication programs in the launch. `co_located`: inside the compute programs, `programs` 0."""
+    """`own_sms(n)`: n communication programs in the launch; 0 for `own_sms(auto)`. `co_located`: inside the compute
+    programs, `programs` 0."""
 
     kind: str
     programs: int = 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether it says how many programs there are."""
+        return self.kind != "own_sms" or self.programs > 0
 
 
 @record

@@ -22,6 +22,7 @@ REDUCE_LEGAL = {
     "ldst": (("own_sms", "co_located"), ("direct", "swizzle", "ring"), ("push", "pull")),
 }
 MIB = 1 << 20
+PROGRAMS = 16  # that fill a link
 NOTHING = Settlement()
 
 
@@ -39,7 +40,9 @@ class Choices:
     def pick(self, key: str, value: object, why: str, shown: str | None = None):
         """The spec's value of a key, or `value` with the reason why."""
         given = getattr(self.policy, key)
-        if given is not None:
+        if isinstance(given, Place) and not given.counted:
+            value, why, shown = Place("own_sms", PROGRAMS), "16 programs fill a link", "own_sms(16)"
+        elif given is not None:
             return given
         rule = Choice(self.where, key, shown or str(value), why)
         found, choice = self.settled.choice(self.value, key, value, rule)

@@ -119,10 +119,12 @@ class Reader:
         match value:
             case nodes.Choice(name="co_located", args=()):
                 return Place("co_located")
+            case nodes.Choice(name="own_sms", args=("auto",)):
+                return Place("own_sms")
             case nodes.Choice(name="own_sms", args=(int(count),)):
                 return Place("own_sms", count) if count >= 1 else self._out_of_range(key, value, "at least one SM")
         near = Nearest(("own_sms", "co_located")).of(value.name) if isinstance(value, nodes.Choice) else ()
-        return self._wrong(key, value, "`own_sms(n)` or `co_located`", near)
+        return self._wrong(key, value, "`own_sms(n)`, `own_sms(auto)` or `co_located`", near)
 
     def _fuse_from(self, key: str, value: nodes.PolicyValue) -> object | None:
         match value:

@@ -81,8 +81,7 @@ FAMILIES = {
 }  # fmt: skip
 WRITTEN = ("route", "via", "place", "chunk", "buffers", "algorithm", "validity")  # without the gate, which comes last
 STEPS = (  # what else a spec may say, tried or not, which then holds
-    ("gather", "chunk = 1 MiB"),
-    ("gather", "chunk = 16 MiB"),
+    ("gather", "place = own_sms(auto)"),
     ("gather", "route = direct"),
     ("gather", "place = co_located"),
     ("reduce_scatter", "place = own_sms(12)"),
@@ -117,6 +116,13 @@ def made(family, more=""):
     return {key: s for (_, key), s in found.items()}, op, us
 
 
+def test_own_sms_auto_leaves_the_number_and_nothing_else_to_the_model():
+    for family in ("gather", "reduce_scatter"):
+        found, op, _ = made(family, ", place = own_sms(auto)")
+        assert found["place"].shown.startswith("own_sms(") and found["place"].runner_up.startswith("own_sms(")
+        assert found["place"].shown == taken(op)["place"]
+
+
 def taken(op):
     return {c.key: c.value for c in op.choices}
 
@@ -129,6 +135,7 @@ def writable(found):
 def idempotent(family, more, keys):
     found, op, us = made(family, more)
     written = more + "".join(f", {key} = {value}" for key, value in writable(found).items() if key in keys)
+    written = written.replace(", place = own_sms(auto)", "") if "place" in keys else written
     again = made(family, written)
     assert again is not None, written
     assert again[2] == pytest.approx(us), written

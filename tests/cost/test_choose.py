@@ -32,7 +32,7 @@ op mlp(x, w1, w2) -> y {{
 """
 
 
-def checked_of(world=8, rows=4096, gather="fuse = required", scatter="fuse = required"):
+def checked_of(world=4, rows=4096, gather="fuse = required", scatter="fuse = required"):
     text = MLP.format(world=world, rows=rows, gather=gather, scatter=scatter)
     checked = check_source(Source("mlp.chunk", text))
     assert not checked.report.failed, [d.message for d in checked.report.diagnostics]
@@ -79,7 +79,7 @@ def test_what_the_spec_says_stays():
 
 
 def test_large_copies_on_many_ranks_get_larger_chunks():
-    found = found_for(rows=8192, gather="via = copy_engine")
+    found = found_for(world=8, rows=8192, gather="via = copy_engine")
     chunk = found["all_gather", "chunk"]
     assert chunk.value in (ChunkBytes(8 << 20), ChunkBytes(16 << 20))
     assert chunk.margin >= 0 and "faster than the rule" in chunk.why
@@ -89,7 +89,7 @@ def test_large_copies_on_many_ranks_get_larger_chunks():
 
 
 def test_on_many_ranks_programs_carry_what_copy_engines_would_take_too_many_turns_for():
-    found = found_for(rows=8192)
+    found = found_for(world=8, rows=8192)
     via, place = found["all_gather", "via"], found["all_gather", "place"]
     assert (via.value, via.runner_up) == ("ldst", "copy_engine") and via.margin > 0
     assert place.value.kind == "own_sms"
@@ -99,7 +99,7 @@ def test_on_many_ranks_programs_carry_what_copy_engines_would_take_too_many_turn
 def test_a_rule_stays_unless_the_gain_exceeds_the_stated_margin(monkeypatch, factor):
     """Chunks of 8 MiB or more gain so much on copy engines; what is asked for is half of that, and twice that."""
     fixed = "chunk = 4 MiB, buffers = 1, fuse_from = always"
-    policies = dict(rows=8192, gather="via = copy_engine", scatter=f"place = co_located, {fixed}")
+    policies = dict(world=8, rows=8192, gather="via = copy_engine", scatter=f"place = co_located, {fixed}")
     checked = checked_of(**policies)
     by_rule = checked.schedule
     settle(checked)
@@ -116,7 +116,7 @@ def test_the_gate_opens_where_fused_calls_win():
     checked = checked_of()
     gate = found_for()["op", "fuse_from"]
     settle(checked)
-    least = checked.schedule.ops[0].gate.at(8)
+    least = checked.schedule.ops[0].gate.at(4)
     assert gate.value.fuse_from == least and 64 < least.count <= 4096 and least.dim == "M"
     assert gate.shown == f"{least.count} along M" and gate.runner_up
     assert found_for(world=2, gather="fuse_from = 512 along M").get(("op", "fuse_from")) is None
