@@ -16,7 +16,7 @@ from chunkdsl.cost.trials import LARGEST_TRIAL
 from chunkdsl.ir.graph import Program
 from chunkdsl.ir.meshes import scope
 from chunkdsl.plan.schedule import Schedule
-from chunkdsl.plan.settled import Settled, Settlement
+from chunkdsl.plan.settled import Settlement
 
 
 def choose(program: Program, made: Schedule) -> Settlement:
@@ -28,8 +28,7 @@ def choose(program: Program, made: Schedule) -> Settlement:
             kind = ExchangeTrials if by_rule.exchange else TransportTrials
             trials = kind(op, program, made, by_rule)
             if (tasks := trials.tasks(trials.plain, trials.dims)) > LARGEST_TRIAL:
-                why = f"a plan of {tasks:,} tasks is too large to be played out: the rules stand"
-                found[op, "fuse_from"] = Settled(None, "always", why)
+                found[op, "fuse_from"] = trials.too_large(tasks)
                 continue
             settled = trials.settle()
             gate = choose_gate(trials, trials.schedule(settled, {}) or by_rule)

@@ -14,7 +14,7 @@ from math import log
 from chunkdsl.check.worlds import misfit, route_breaches
 from chunkdsl.cost.baseline import baseline
 from chunkdsl.cost.constants import margin
-from chunkdsl.cost.trials import COLLECTIVES, LARGEST_TRIAL, Trials
+from chunkdsl.cost.trials import COLLECTIVES, LARGEST_PLAY, Trials
 from chunkdsl.ir.meshes import route_world
 from chunkdsl.ir.policy import FuseFrom
 from chunkdsl.ir.types import DimRef
@@ -23,9 +23,11 @@ from chunkdsl.plan.schedule import OpSchedule
 from chunkdsl.plan.settled import Gate, Settled
 from chunkdsl.plan.summary import gate_text
 
+MOST_TASKS = 12_000  # of all calls that are played out for one number of ranks: else fewer sizes are
+
 
 def choose_gate(trials: Trials, made: OpSchedule) -> Settled | None:
-    """None where the spec says it, or nothing can be played out. `made`: the op with everything else settled."""
+    """None where the spec says it, or no gate can be written. `made`: the op with everything else settled."""
     values = values_of(trials.op)
     if any(v.policy.fuse_from or v.policy.fallback not in (None, "nccl") for v in values):
         return None
@@ -36,7 +38,7 @@ def choose_gate(trials: Trials, made: OpSchedule) -> Settled | None:
     gates = {world: found for world in _worlds(trials, made) if (found := _Gates(trials, made, world, dim)).sizes}
     here = gates.get(trials.world)
     if here is None:
-        return None
+        return trials.too_large(trials.tasks(made, trials.dims))
     by_world: list[tuple[int, FuseFrom]] = []
     for world, found in sorted(gates.items()):
         if found.best != (by_world[-1][1] if by_world else FuseFrom(0)):
@@ -60,9 +62,12 @@ class _Gates:
 
     def __init__(self, trials: Trials, made: OpSchedule, world: int, dim: str) -> None:
         self.trials, self.dim, self.world = trials, dim, world
-        every = trials.sizes(dim) if dim else [0]
+        self.every = every = trials.sizes(dim) if dim else [0]
         calls = {n: {**trials.dims, **({dim: n} if dim else {})} for n in every}
-        self.sizes = [n for n in every if trials.tasks(made, calls[n], world) <= LARGEST_TRIAL]
+        tasks = {n: trials.tasks(made, calls[n], world) for n in every}
+        self.sizes = [n for n in every if tasks[n] <= LARGEST_PLAY]
+        while sum(tasks[n] for n in self.sizes) > MOST_TASKS and len(self.sizes) > 2:
+            self.sizes = self.sizes[::-1][::2][::-1]  # every other one, up to the largest
         if not self.sizes:
             return
         self.fused = [trials.play(made, calls[n], world) for n in self.sizes]
@@ -79,9 +84,10 @@ class _Gates:
         self.margin = self.library[i] / self.fused[i] - 1 if other > at else self.fused[i] / self.library[i] - 1
 
     def _gate(self, i: int) -> FuseFrom:
+        """Closed for the first `i` sizes, and open for all that lie above them, played out or not."""
         if i == len(self.sizes):
             return FuseFrom(None)
-        return FuseFrom(self.sizes[i], self.dim) if i else FuseFrom(0)
+        return FuseFrom(self.every[self.every.index(self.sizes[i - 1]) + 1], self.dim) if i else FuseFrom(0)
 
     def why(self) -> str:
         on, safe = f"on {self.world} x {self.trials.gpu}", f"by {margin('gate'):.0%} or more"

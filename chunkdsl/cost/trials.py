@@ -28,6 +28,7 @@ from chunkdsl.plan.unroll import unroll
 
 TRIAL = 600  # tasks of a plan that is played out many times: larger calls are tried with fewer rows
 LARGEST_TRIAL = 2_500  # and where that does not help, not at all
+LARGEST_PLAY = 5_000  # that of what a spec writes, such as many chunks
 FEWEST = 1024  # rows of such a call
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 
@@ -81,7 +82,7 @@ class Trials:
         if key not in self.played:
             found = {(v, key): Settled(value, "", "") for key, value in values.items() if value is not None}
             made = self.schedule(found, self.policies | {v: policy})
-            fits = made is not None and self.tasks(made, self.dims) <= LARGEST_TRIAL
+            fits = made is not None and self.tasks(made, self.dims) <= LARGEST_PLAY
             self.played[key] = self.measure(made) if fits else None
         return self.played[key]
 
@@ -102,6 +103,10 @@ class Trials:
 
     def tasks(self, made: OpSchedule, dims: Mapping[str, int], world: int | None = None) -> int:
         return expected_tasks(made, world or self.world, {**dims, **self.axes})
+
+    def too_large(self, tasks: int) -> Settled:
+        """What is said of the gate where nothing can be played out."""
+        return Settled(None, "always", f"a plan of {tasks:,} tasks is too large to be played out: the rules stand")
 
     def sized(self) -> str:
         """What the call is, for a person."""

@@ -122,3 +122,15 @@ def test_the_margin_is_the_largest_error_against_modules():
     behind = [(a, f) for a, f in pairs if a.predicted < f.predicted]
     worst = max((a.measured / f.measured) / (a.predicted / f.predicted) - 1 for a, f in behind)
     assert worst <= margin("gate") < worst + 0.01
+
+
+def test_a_plan_of_many_chunks_is_played_out_at_fewer_sizes_or_said_to_be_too_large(monkeypatch):
+    checked = checked_of(policy="route = ring, chunk = 32 per shard")
+    every = gate_of(checked)
+    monkeypatch.setattr(choose_gate, "MOST_TASKS", 2_000)
+    fewer = gate_of(checked)
+    assert every.shown.endswith("along M") and fewer.shown.endswith(("along M", "never", "always"))
+    assert fewer.value.fuse_from.count in {None, 0, 4096, 1024, 256}  # above what was played out
+    monkeypatch.setattr(choose_gate, "LARGEST_PLAY", 10)
+    none = gate_of(checked)
+    assert (none.value, none.shown) == (None, "always") and "too large to be played out" in none.why
