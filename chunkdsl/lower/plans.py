@@ -176,7 +176,7 @@ class _Reader:
         for key, setting in settings.items():
             if key not in STEP_KEYS and not setting.lenient:
                 labels = (Label(t.span, "a step"),)
-                needs = "step that it could apply to (a step knows via and chunk)"
+                needs = f"{key} of its own (it knows via and chunk): say it where the plan is used"
                 self._fail(policy_rules.policy_key_fits_nothing(key, setting.span, needs, "a step", labels))
         found = [settings[key].value if key in settings else None for key in STEP_KEYS]
         self.manners[t.span.start] = tuple(None if value is AUTO else value for value in found)

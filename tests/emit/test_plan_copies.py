@@ -12,6 +12,7 @@ from chunkdsl.lower.gates import values_of
 from chunkdsl.lower.program import lower
 from chunkdsl.lower.schedule import schedule_program
 from chunkdsl.pipeline import check_source
+from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.settled import Settled, Settlement
 from chunkdsl.render import view
 from chunkdsl.sim.log import Copy, Write
@@ -81,6 +82,13 @@ def test_a_fault_in_the_copies_is_caught(name, fault, monkeypatch):
         assert failures(run(spec(HALVES, "place = own_sms(1), ", CHUNKS), 3, (19,)))
     finally:
         emitted.built.cache_clear()
+
+
+def test_a_copy_engine_that_passes_on_what_comes_would_not_pass(monkeypatch):
+    """Were it not refused (CD344), it would send what is not there yet."""
+    monkeypatch.setattr(Routing, "uncopied", lambda self, world: None)
+    forwards = HALVES.replace("mod tp }\n}", "mod tp with { via = copy_engine } }\n}")
+    assert failures(run(spec(forwards, "", CHUNKS), 3, (19,)))
 
 
 @pytest.mark.parametrize("plan, settings, code, what", [
