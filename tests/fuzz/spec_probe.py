@@ -1,8 +1,8 @@
 """What must hold for any bytes at all: every tool answers, and answers that belong together agree."""
 
 from chunkdsl.diagnostics import Report
-from chunkdsl.editor.lint import lint_whole
 from chunkdsl.editor.names import Index
+from chunkdsl.editor.relint import lint
 from chunkdsl.editor.segments import segments
 from chunkdsl.files import decode
 from chunkdsl.mend import mend
@@ -28,7 +28,7 @@ def probe(data: bytes) -> Report:
         after = Report(Source("x.chunk", formatted))
         assert format_source(after.source, after) == formatted
     mend(report, lambda mended: check_one(Report(mended)), unsafe=True)
-    edited = lint_whole("x.chunk", source.text)
+    edited = lint("x.chunk", source.text)
     assert edited.report().diagnostics == report.diagnostics
     index = Index(segments(source.text))
     for offset in range(0, len(source.text), max(1, len(source.text) // 20)):
