@@ -149,11 +149,12 @@ class _Change:
         `checked`."""
         here = self.closures[members[0]]
         places = [at for at, i in enumerate(here) if found[i]]
+        carrier = Carrier([self.parts[i] for i in here])
         for root in members:
             there = self.closures[root]
             new = [at for at in places if there[at] not in checked]
             if new:
-                carry = Carrier([self.parts[i] for i in here], [self.parts[i] for i in there])
+                carry = carrier.to([self.parts[i] for i in there])
                 for at in new:
                     self.found[there[at]] = tuple((stage, carry(d)) for stage, d in found[here[at]])
 
