@@ -12,7 +12,7 @@ from chunkdsl.plan.dump import PlanFormatError, dump, load
 from chunkdsl.plan.plan import Access, Act, Buffer, Lane, Plan, Region, Signal, Task
 
 INT = st.integers(-3, 2**40)
-TEXT = st.text(max_size=6)
+TEXT = st.text("ab_0 ,\"\\\n\0\u00e9\u2603\U0001d11e", max_size=6)
 INDICES = st.lists(st.integers(0, 99), max_size=3).map(tuple)
 REGION = st.builds(Region, TEXT, INT, INT, INT, INT, INT, INT)
 ACCESS = st.builds(Access, st.sampled_from(Act), REGION, st.none() | REGION, TEXT, st.integers(0, 2**100),
