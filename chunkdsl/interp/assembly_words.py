@@ -76,6 +76,13 @@ def _poll(s: Statement, place, own, mine, dead, limit, dtype, read) -> None:
         s.outputs[i][...] = made
 
 
+@emulates_whole(r"setp\.ne\.u32 p, \$2, 0; @p atom\.relaxed\.sys\.global\.cas\.b32 was, \[\$1\], 0, 2;")
+def _note_where(s: Statement) -> None:
+    place, where = (np.broadcast_to(s.inputs[i], s.outputs[0].shape) for i in (1, 2))
+    if (where != 0).any():
+        s.builder.atomic_cas(np.ravel(place)[:1], 0, 2, tl.int32, "sys")
+
+
 @emulates_whole(r"setp\.ne\.u32 p, \$3, 0; @p st\.relaxed\.sys\.global\.u32 \[\$1\], \$2;")
 def _write_where(s: Statement) -> None:
     place, value, where = (np.broadcast_to(s.inputs[i], s.outputs[0].shape) for i in (1, 2, 3))

@@ -122,6 +122,16 @@ class Builder(Arithmetic):
 
         self.memory.atomic("store", ptr.data, lanes, _itemsize(ptr), sem, scope, perform)
 
+    def atomic_cas(self, addresses: np.ndarray, old: int, new: int, dtype, scope: str) -> None:
+        """One relaxed compare and swap for each address."""
+        ptr, lanes = self._words(addresses, dtype)
+        held, put = (TensorHandle(np.full(ptr.data.shape, v, upstream._get_np_dtype(dtype)), dtype) for v in (old, new))
+
+        def perform():
+            return super(Builder, self).create_atomic_cas(ptr, held, put, _ir.MEM_SEMANTIC.RELAXED, None).data
+
+        self.memory.atomic("cas", ptr.data, lanes, _itemsize(ptr), "relaxed", scope, perform)
+
     @staticmethod
     def _words(addresses, dtype):
         data = np.ascontiguousarray(addresses).astype(np.uint64)

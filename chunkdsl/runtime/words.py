@@ -247,14 +247,31 @@ def write_where(place, value, where, NVIDIA: tl.constexpr):
 
 
 @triton.jit
-def say_late(late, site, source, epoch, state, states, record, PEERS: tl.constexpr, NVIDIA: tl.constexpr):
-    """Threads whose wait ran out say where, and every rank's later waits return at once. Predicated stores: no thread
+def note_where(record, where, NVIDIA: tl.constexpr):
+    """Kind 2, a peer gave up first, into a record that says nothing yet, by the threads whose `where` is not 0."""
+    if NVIDIA:
+        tl.inline_asm_elementwise(
+            """{ .reg .pred p; .reg .b32 was; setp.ne.u32 p, $2, 0;
+            @p atom.relaxed.sys.global.cas.b32 was, [$1], 0, 2; mov.u32 $0, 0; }""",
+            "=r,l,r", [record.to(tl.int64), where], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    else:
+        if tl.max(where) != 0:
+            tl.atomic_cas(record, 0, 2, sem="relaxed", scope="sys")
+
+
+@triton.jit
+def say_late(late, site, epoch, state, states, record, PEERS: tl.constexpr, NVIDIA: tl.constexpr):
+    """Threads whose wait ran out say where, and every rank's later waits return at once; threads whose wait a peer has
+    cut short say that. `late`: the status, and four times the rank that was waited for. Predicated stores: no thread
     that is in time pays for them. The host reads the record when the device is idle."""
+    out = ((late & 3) == 1).to(tl.int32)
     said = record.to(tl.int64)
-    write_where(said + 4, site, late, NVIDIA)
-    write_where(said + 8, source, late, NVIDIA)
-    write_where(said + 12, epoch, late, NVIDIA)
-    write_where(said, 1, late, NVIDIA)
-    write_where(state.to(tl.int64) + 4, 1, late, NVIDIA)
+    write_where(said + 4, site, out, NVIDIA)
+    write_where(said + 8, late >> 2, out, NVIDIA)
+    write_where(said + 12, epoch, out, NVIDIA)
+    write_where(said, 1, out, NVIDIA)
+    write_where(state.to(tl.int64) + 4, 1, out, NVIDIA)
     for k in tl.static_range(PEERS):
-        write_where(states[k] + 4, 1, late, NVIDIA)
+        write_where(states[k] + 4, 1, out, NVIDIA)
+    note_where(record, ((late & 3) == 2).to(tl.int32), NVIDIA)

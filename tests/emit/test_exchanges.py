@@ -162,6 +162,35 @@ def test_a_slow_rank_and_two_instances():
     assert World(3, seed=2, slow=1).run(host) == [[6.0, 9.0, 12.0, 15.0]] * 3
 
 
+DYING = ["validity = word", "buffers = 3", "validity = flag", "algorithm = two_shot, validity = word",
+         "algorithm = two_shot, buffers = 3", "algorithm = two_shot, validity = flag"]  # fmt: skip
+
+
+@pytest.mark.parametrize("world, seed", [(3, 0), (4, 11)])
+@pytest.mark.parametrize("policy", DYING)
+def test_no_rank_goes_on_with_wrong_numbers_when_another_dies(policy, world, seed):
+    """Also those that are told by a peer and not by their own clock, and without a `check` on the way."""
+
+    def host(f, machine):
+        f(torch.ones(3, 96).bfloat16())
+        machine.synchronize()
+        if machine.rank == world - 1:
+            return []
+        made, broken = [], None
+        for i in range(3):
+            try:
+                y = f(torch.ones(3, 96).bfloat16())
+                machine.synchronize()
+                broken = i if broken is None and not torch.equal(y.float(), torch.full((3, 96), float(world))) else broken
+            except RuntimeError as error:
+                made.append((i, str(error)))
+        return [broken, *made]
+
+    for broken, *told in simulate(SUM.format(t="bf16", p=policy), world, host, seed=seed, expire=True)[:-1]:
+        assert broken == 0, "the call in which the rank is missing has no result"
+        assert [i for i, _ in told] == [1, 2] and all("f is dead on rank" in said for _, said in told)
+
+
 @pytest.mark.parametrize("policy", ["validity = word", "buffers = 3", "validity = flag"])
 def test_a_rank_that_dies_is_named_and_later_waits_return(policy):
     def host(f, machine):
