@@ -123,6 +123,7 @@ def test_the_gate_of_every_number_of_ranks_and_the_margins_are_shown(capsys, pla
     out = run(capsys, "free.chunk")[1]
     assert re.search(r"fused from \d+ along M|never fused|always fused", out)
     assert "A rule stays unless a value is predicted to gain 2%" in out
+    assert "..." not in out[out.index("What auto became") : out.index("In stream order")], "reasons are whole"
     gates = re.search(r"The gate by number of ranks: (.*)", out)
     assert gates and re.search(r"(never|\d+ along M) from 2 on", gates[1])
     two = run(capsys, "free.chunk", "--world", "2")[1]

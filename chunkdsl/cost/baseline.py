@@ -10,6 +10,7 @@ from math import prod
 from chunkdsl.cost.constants import Machine
 from chunkdsl.cost.work import body_us
 from chunkdsl.ir.types import evaluate
+from chunkdsl.lower.facts import ROWWISE
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.geometry import Geometry, nominal_size
 from chunkdsl.plan.schedule import Launch, OpSchedule
@@ -20,7 +21,6 @@ LIBRARY_TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.5
 
 
 NORM = (8, 4, 0, 0, 8, 8)  # bytes an element: square, mean, + eps, rsqrt, * x, * g
-ROWWISE = ("rms_norm", "rms_norm_grad")  # as many passes or more
 
 
 @record

@@ -1,7 +1,8 @@
 """What an item and all that it builds on are apart from the names in them: of equal ones, what is right is right alike.
 
 A thousand ops of a generated spec differ in names alone. The stages look at one of each structure, and `Clean`
-remembers which structures gave no finding. A finding is never carried over to another item: its words hold names.
+remembers which structures gave no finding. What a finding says holds names, so telling it of another item is a guess
+(`carry.py`), and the last answer has each item looked at by itself.
 
 Renamed are only dims, tensors, policies and ops, each to a number, in order of appearance, so that two structures are
 equal exactly where one renaming turns one text into the other. A name stays as it is where its letters may matter: a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chunkdsl.ir.graph import Op, Value
 from chunkdsl.ir.policy import FuseFrom, Policy
 from chunkdsl.record import record
@@ -60,10 +62,8 @@ class Settlement(dict[tuple[Value | Op, str], Settled]):
 
 def instead(rule: Choice, found: Settled) -> Choice:
     """The rule's choice with what the cost model found: another value, or the runner-up alone."""
-    told = dict(runner_up=found.runner_up, margin=found.margin)
-    if found.why:
-        told |= dict(value=found.shown, why=found.why)
-    return Choice(**{key: told.get(key, getattr(rule, key)) for key in Choice.__match_args__})
+    choice = replace(rule, runner_up=found.runner_up, margin=found.margin)
+    return replace(choice, value=found.shown, why=found.why) if found.why else choice
 
 
 @record

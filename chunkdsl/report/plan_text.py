@@ -122,8 +122,9 @@ def _policy(s: Summary) -> str:
 def _choices(op: OpSchedule) -> Iterator[str]:
     rows = [(c.where.removeprefix(f"{op.name}: "), c.key, c.value, _runner_up(c), c.why) for c in op.choices]
     same = [("" if i and rows[i - 1][0] == r[0] else r[0], *r[1:]) for i, r in enumerate(rows)]
-    yield from _table(("for", "key", "value", "runner-up", "because"), same)
+    yield from _table(("for", "key", "value", "runner-up", "because"), same, wrapped=True)
     if any(c.runner_up for c in op.choices):
+        yield from _wrap("A runner-up is the best that was tried with another value of its key.")
         yield from _wrap(f"A rule stays unless a value is predicted to gain {margin('gain'):.0%}; the gate is closed "
                          f"where the library is predicted to be faster by {margin('gate'):.0%}.")  # fmt: skip
 
@@ -241,8 +242,12 @@ def _section(title: str, lines: Iterator[str]) -> Iterator[str]:
     yield from lines
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), empty: str = "nothing"):
-    """Columns as wide as their widest cell, `right` ones flush right; the last one is cut, or the widest, to fit."""
+def _table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), empty: str = "nothing",
+    wrapped: bool = False,
+) -> Iterator[str]:  # fmt: skip
+    """Columns as wide as their widest cell, `right` ones flush right. To fit, the widest are cut; of the last, if it
+    is `wrapped`, nothing is lost."""
     if not rows:
         yield f"  {empty}"
         return
@@ -250,9 +255,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[i
     while 2 + sum(widths) + 2 * (len(widths) - 1) > WIDTH:
         widths[widths.index(max(widths))] -= 1
     for row in (head, *rows):
-        cells = [_short(c, w) for c, w in zip(row, widths, strict=True)]
+        first, *more = textwrap.wrap(row[-1], widths[-1]) if wrapped and row[-1] else [row[-1]]
+        cells = [_short(c, w) for c, w in zip((*row[:-1], first), widths, strict=True)]
         made = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
         yield ("  " + "  ".join(made)).rstrip()
+        yield from (" " * (2 + sum(widths[:-1]) + 2 * len(widths[:-1])) + line for line in more)
 
 
 def _short(text: str, width: int) -> str:

@@ -13,6 +13,7 @@ from chunkdsl.ir.layouts import Cyclic
 from chunkdsl.ir.meshes import World, ranks_of, scope
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
 from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
+from chunkdsl.lower.facts import ROWWISE
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.exchange import Exchange, Form
 from chunkdsl.plan.schedule import Deal, Extent, Launch, Moves, OpSchedule, Schedule, Tiling
@@ -23,7 +24,6 @@ LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of severa
 ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
 SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 9, 64, (96, 256)  # exchanges: two blocks, and payloads of all forms
 SMALL_UNIT = 96  # their columns: with fewer, they would need many rows, and thereby programs
-WHOLE_ROWS = ("rms_norm", "rms_norm_grad")  # steps whose tiles are as wide as a row, in the twin too
 TALL, LONG_BLOCK, SHORT_BLOCK = 128, 40, 8  # of a cyclic layout: rows of a tile; blocks of two and a half, half a tile
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
@@ -164,7 +164,7 @@ def rebuild(value, sizes: Sizes, tile_rows: int = 0):
         made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
         if "rows" in made:
             made["rows"] = sizes.of(value.rows, True)
-        if isinstance(value, Launch) and any(s.op in WHOLE_ROWS for s in value.epilogue):
+        if isinstance(value, Launch) and any(s.op in ROWWISE for s in value.epilogue):
             made["tiling"] = replace(made["tiling"], bn=1 << (made["cols"].size - 1).bit_length())
         return type(value)(**made)
     if isinstance(value, tuple):

@@ -148,5 +148,5 @@ def test_plan_shows_runner_up_and_margin(world):
     table = text.split("What auto became\n")[1].split("\n\n")[0]
     assert table.splitlines()[0].split() == ["for", "key", "value", "runner-up", "because"]
     row = next(line for line in table.splitlines() if " route " in line)
-    assert any(f"{other} +" in row for other in ("direct", "ring")) and row.rstrip().endswith(("peers", "M", "..."))
+    assert any(f"{other} +" in row for other in ("direct", "ring")) and "..." not in table
     assert [c.key for c in op.choices if c.runner_up] != []

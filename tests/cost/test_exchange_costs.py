@@ -66,7 +66,7 @@ def test_lane_times_are_those_of_the_spans():
 
 
 def test_a_slow_outer_link_is_felt_and_only_by_what_crosses_it():
-    _, (p,) = timeline("specs/two_tier_gather.chunk", None, "h200", {"M": 2048})
+    _, (p,) = timeline("specs/two_tier_gather.chunk", None, "h200", {"M": 16384})
     assert [link.name for link in p.machine.links] == ["rdma", "nvlink"] and p.machine.inner == 4
     op, plan = p.op, p.plan
     faster = replace(p.machine, outer=replace(p.machine.outer, programs=1e6, program_gbs=1e6, pair_gbs=1e6))
@@ -77,7 +77,7 @@ def test_a_slow_outer_link_is_felt_and_only_by_what_crosses_it():
                 and t.rank == 0]  # fmt: skip
     inside = [s for t, s in zip(plan.tasks, p.spans, strict=True) if t.kind == "move" and "to rank 1" in t.name
               and t.rank == 0 and s.bytes == crossing[0].bytes]  # fmt: skip
-    assert min(s.end - s.start for s in crossing) > 1.5 * min(s.end - s.start for s in inside)
+    assert min(s.end - s.start for s in crossing) > 4 * min(s.end - s.start for s in inside)
 
 
 def test_the_library_on_two_nodes_sends_each_byte_to_a_node_once():
