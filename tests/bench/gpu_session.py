@@ -58,9 +58,9 @@ class GpuSession:
             return tuple(shape)
         from torch.distributed.device_mesh import init_device_mesh
 
-        key = tuple(shape)
+        key = tuple(shape), cls.AXES
         if key not in self.mesh:
-            self.mesh[key] = init_device_mesh("cuda", key, mesh_dim_names=cls.AXES)
+            self.mesh[key] = init_device_mesh("cuda", key[0], mesh_dim_names=cls.AXES)
         return self.mesh[key]
 
     def instance(self, stem: str, shape):

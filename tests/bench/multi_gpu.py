@@ -140,9 +140,9 @@ def show(run: Mapping) -> str:
     parts = [heading(run), bits(run)]
     reasons = sorted({c["found"]["untimed"] for c in run["cases"] if "untimed" in c["found"]})
     parts += [f"Not timed: {why}." for why in reasons]
-    if run["predicted_for"] not in run["machine"]["name"]:
-        parts.append(f"The predictions are for {run['predicted_for']}s, which this is not.")
-    if measured_rows(run):
+    if any(found.keys() - {"untimed"} for found in measured_rows(run).values()):
+        if run["predicted_for"] not in run["machine"]["name"]:
+            parts.append(f"The predictions are for {run['predicted_for']}s, which this is not.")
         parts.append(table(run, run["predictions"]))
     return "\n\n".join(parts)
 
@@ -190,6 +190,8 @@ def run(args) -> dict:
     }  # fmt: skip
 
     def say(outcome: Outcome) -> None:
+        if outcome.found.keys() == {"untimed"}:
+            return  # the reason stands once below the bits
         spent = time.monotonic() - began
         print(f"[{spent:4.0f} s] {outcome.case.name}: {outcome.how} {outcome.why or dict(outcome.found)}", flush=True)
 

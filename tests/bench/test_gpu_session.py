@@ -117,6 +117,15 @@ def test_one_rank_and_shared_gpus_are_not_timed(world, shared):
     assert "a GPU each" in session.measure("gemm_rs", "out_proj", 2, "M", 64, True)["untimed"]
 
 
+def test_meshes_of_one_shape_keep_the_names_of_their_axes(monkeypatch):
+    monkeypatch.setattr("torch.distributed.device_mesh.init_device_mesh",
+                        lambda kind, shape, mesh_dim_names: (shape, mesh_dim_names))  # fmt: skip
+    session = gpu_session.GpuSession.__new__(gpu_session.GpuSession)
+    session.compiles, session.world, session.mesh = False, 4, {}
+    asked = [("dp", "tp"), ("node", "gpu"), ("dp", "tp")]
+    assert [session.mesh_of(SimpleNamespace(AXES=axes), (2, 2)) for axes in asked] == [((2, 2), axes) for axes in asked]
+
+
 class Sized:
     """A module of one op [M, 1000] bf16 sharded by rows, with as much symmetric memory."""
 

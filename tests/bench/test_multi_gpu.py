@@ -79,6 +79,14 @@ def test_a_row_holds_times_ratios_and_the_error_of_the_prediction():
     assert len(text.splitlines()) == 3
 
 
+def test_without_times_the_reason_is_given_once_and_no_table():
+    row = {"kind": "measure", "how": "done", "why": "", "seconds": 0.0, "op": "gemm_ar.down"}
+    cases = [{**row, "name": f"time {size}", "size": size, "found": {"untimed": "no GPU each"}} for size in (512, 1024)]
+    said = multi_gpu.show(recorded(cases=[*recorded()["cases"][:2], *cases]))
+    assert said.count("no GPU each") == 1 and "| op |" not in said
+    assert "| op |" in multi_gpu.show(recorded())
+
+
 def test_what_is_wrong_or_lost_is_named_and_counts():
     run = recorded()
     text = multi_rows.bits(run)
