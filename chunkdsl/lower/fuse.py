@@ -15,6 +15,7 @@ from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
 from chunkdsl.lower.kernel_tiles import KernelTiles
+from chunkdsl.lower.reserved import RESERVED
 from chunkdsl.plan.body import written_by
 from chunkdsl.plan.extents import matrix_name
 from chunkdsl.plan.geometry import rows_apart
@@ -28,22 +29,6 @@ from chunkdsl.plan.schedule import (
     Parameter,
     Product,
     Result,
-)
-
-# Names of runtime/ that are copied into every module; a kernel of the same name would take their place. A test holds
-# this list against the files.
-RESERVED = frozenset(
-    "walk_up walk_down walk_ascending walk_own_ascending walk_up_own walk_down_own walk_ascending_own "
-    "shard_height shard_begin tile_place proxy_fence bulk_wait clock give_up wait_flag set_flag arrive take leave "
-    "halves erf_gelu sigmoid silu tanh gelu_grad relu_grad silu_grad tanh_grad gelu_slope "
-    "row_scale rms_norm_grad norm_slope open_call agree_call "
-    "stage_shard close_call cdiv round_up shard_rows wide "
-    "narrow product_in_f32 any_placed is_placed local_of wide_leaf ranks_in "
-    "pitch_of stride_of padded words_of alive joined parted mesh_shape mesh_group "
-    "follow_sums program_number "
-    "zigzag_height zigzag_row cyclic_height cyclic_row "
-    "layout_shard layout_held layout_places in_order dealt_out "
-    "described even_rows tile_number copy_box deal_block deal join_columns cut_columns deal_shards".split()
 )
 
 
