@@ -3,6 +3,10 @@ nothing, so no GPU is needed. What a launch or copy costs the driver comes on to
 
     chunkdsl build specs/tp_mlp.chunk -o build && python tests/bench/host_cost.py build/tp_mlp.py
     CHUNKDSL_GPU_BUILD=build torchrun --nproc-per-node 2 tests/bench/host_cost.py build/tp_mlp.py --gpu
+    torchrun --nproc-per-node 1 tests/bench/host_cost.py build/tp_mlp.py --one-gpu
+
+With --one-gpu ours is rank 0 of two whose peer has sent everything before: all launches and copies are those of two
+ranks. The library's way calls NCCL in a group of one rank, which takes the host less than one of two.
 
 Prints microseconds of a call: launched anew each time; played from what the first call of its sizes noted; with --gpu
 also played past Triton's look at each argument (`Machine.PREPARES`; without a GPU that is what "played" is), and of the
@@ -19,6 +23,8 @@ import time
 import warnings
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
 
 import torch
@@ -74,6 +80,30 @@ def stub(machine_class, world):
     return Stub()
 
 
+def lone(world):
+    """Rank 0 of `world` on this GPU, whose peers have sent everything: flags that they set are set for ever, and
+    those that copy engines set go elsewhere, as such a copy on one GPU needs a multiprocessor of those that wait."""
+    from local_ranks import LonePeer
+
+    class Lone(LonePeer):
+        def copy(self, destination, source, nbytes, lane, label=""):
+            super().copy(self.elsewhere if nbytes == 4 else destination, source, nbytes, lane, label)
+
+        def symmetric(self, name, shape, dtype):
+            made = super().symmetric(name, shape, dtype)
+            if dtype == torch.int32 and not name.endswith("_state"):
+                made.local.fill_(1 << 30)
+            return made
+
+        def among(self, ranks, group):
+            return self
+
+    machine = Lone(world)
+    machine.aside = torch.zeros(16, dtype=torch.int32, device=machine.device)
+    machine.elsewhere = machine.aside.data_ptr()
+    return machine
+
+
 def local_tensors(op, dims, device):
     declared = op.PARAMETERS.values()
     return [torch.zeros(op.local_shape(shape, dims), dtype=dtype, device=device) for dtype, shape in declared]
@@ -93,16 +123,20 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--one-gpu", dest="one", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore", RuntimeWarning)
     made = load(args.module)
     cls = next(v for v in vars(made).values() if isinstance(v, type) and getattr(v, "OPS", None))
     bounds = {k: min(high, args.rows) for k, (_, high, _) in cls.RANGES.items()}
-    if args.gpu:
+    on_gpu, library = args.gpu or args.one, None
+    if on_gpu:
         from ranks import join
 
         join(True, os.environ)
-        m, device = cls(**bounds), torch.device("cuda", torch.cuda.current_device())
+        device = torch.device("cuda", torch.cuda.current_device())
+        m = cls(machine=lone(args.world), **bounds) if args.one else cls(**bounds)
+        library = cls(**bounds) if args.one else m
     else:
         m, device = cls(machine=stub(made.Machine, args.world), **bounds), torch.device("cpu")
     for name in cls.OPS:
@@ -121,10 +155,11 @@ def main() -> int:
             op(*x, out=outs, **bounds)
 
         ways = {"anew": lambda: call(False), "played": lambda: call(True)}
-        if args.gpu:
+        if on_gpu:
             ways["played past Triton"] = lambda: call(True, True)
-        if args.gpu:
-            ways["library"] = lambda op=op, x=x: op.fallback(*x, **bounds)
+            theirs = getattr(library, name)
+            y = local_tensors(theirs, bounds, device)
+            ways["library"] = lambda op=theirs, x=y: op.fallback(*x, **bounds)
         seen = {way: [] for way in ways}
         with torch.no_grad():
             for _ in range(args.rounds):
@@ -132,7 +167,7 @@ def main() -> int:
                     seen[way].append(microseconds(run))
                     m.machine.synchronize()
         said = ", ".join(f"{way} {statistics.median(times):.0f}" for way, times in seen.items())
-        if not args.gpu or m.machine.rank == 0:
+        if not on_gpu or m.machine.rank == 0:
             print(f"{cls.NAME}.{name}, {len(x)} tensors, rows {args.rows}: {said} us a call", flush=True)
     return 0
 
