@@ -254,9 +254,9 @@ def predict_planned(planned: Planned) -> dict[str, Prediction | str]:
     return found
 
 
-def read_one(path: str) -> Checked:
+def read_one(path: str, settled: bool = True) -> Checked:
     """Every stage that needs no world size, on one spec that shall have a product: a folder fails, and so does a spec
-    without ops."""
+    without ops. `settled`: also what is left `auto`."""
     from chunkdsl.check import files as rules
     from chunkdsl.check.options import nothing_to_build
 
@@ -270,7 +270,7 @@ def read_one(path: str) -> Checked:
     checked = check_report(report)
     if not report.failed and not checked.schedule.ops:
         report.add(nothing_to_build())
-    if not report.failed:
+    if settled and not report.failed:
         settle(checked)
     return checked
 
@@ -313,13 +313,16 @@ def schedule(checked: Checked) -> None:
 
 
 def settle(checked: Checked) -> None:
-    """What is left `auto`, from the cost model: the schedule again, with what is clearly faster than the rules say. It
-    adds no findings: only what schedules without any is chosen."""
+    """What is left `auto`, from what was measured (`tune`), else from the cost model: the schedule again, with what is
+    clearly faster than the rules say. It adds no findings but those about a file of measurements: only what schedules
+    without any is chosen."""
     from chunkdsl.cost.choose import choose
     from chunkdsl.lower.schedule import schedule_program
+    from chunkdsl.tune.settle import settle_tuned, tuned_path
 
-    if found := choose(checked.program, checked.schedule):
-        checked.schedule = schedule_program(checked.program, Report(checked.report.source), found)
+    made, report = checked.schedule, checked.report
+    if found := settle_tuned(checked.program, made, choose(checked.program, made), tuned_path(made.path), report):
+        checked.schedule = schedule_program(checked.program, Report(report.source), found)
 
 
 def prove(checked: Checked, worlds: Iterable[World], named: Collection[World] = ()) -> None:

@@ -26,7 +26,7 @@ def stale_module(path: str, what: str, command: str) -> Finding:
 
 
 @rule("CD007", "unwritable-output")
-def unwritable_output(path: str, why: str) -> Finding:
+def unwritable_output(path: str, why: str, help: str = "name another folder with -o") -> Finding:
     """The module could not be written. A module that was there before is still there, whole.
 
     A file that chunkdsl did not generate is not overwritten.
@@ -37,7 +37,7 @@ def unwritable_output(path: str, why: str) -> Finding:
     Mended:
         chunkdsl build mlp.chunk -o build
     """
-    return Finding(f"cannot write {path}: {why}", help="name another folder with -o")
+    return Finding(f"cannot write {path}: {why}", help=help)
 
 
 @rule("CD008", "no-such-dim")

@@ -4,4 +4,4 @@ A new command is one module and its name in NAMES. Modules are imported on every
 inside `run`. What several commands share is in chunkdsl/arguments.py.
 """
 
-NAMES = ("check", "fmt", "new", "lsp", "build", "plan", "timeline", "explain", "verify")
+NAMES = ("check", "fmt", "new", "lsp", "build", "plan", "timeline", "tune", "explain", "verify")

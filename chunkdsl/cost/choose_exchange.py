@@ -35,7 +35,25 @@ class ExchangeTrials(Trials):
         if x.via == "multimem":
             return found
         (v,) = self.collectives
-        bare = self.bare(v)
+        tried = self._tried(v)
+        if tried:
+            gain = 1 + margin("gain")
+            us, best = min(tried, key=lambda t: t[0] * gain ** self._moved(t[1]))
+            keys = [key for key in best if getattr(v.policy, key) is None]
+            found.update({(v, key): told for key in keys if (told := self._settled(v, key, us, best, tried))})
+        return found
+
+    def tried(self, v: Value) -> list[tuple[float, dict[str, object]]]:
+        """As of other collectives (choose_transport.py)."""
+        if self.by_rule.exchange.via == "multimem":
+            return []
+        found = sorted(self._tried(v), key=lambda t: t[0])
+        return [(us, {k: x for k, x in chosen.items() if x is not None and getattr(v.policy, k) is None})
+                for us, chosen in found]  # fmt: skip
+
+    def _tried(self, v: Value) -> list[tuple[float, dict]]:
+        """(predicted time, values) of all combinations that the spec leaves room for."""
+        x, bare = self.by_rule.exchange, self.bare(v)
         values = {key: tried for key, tried in KEYS.items() if getattr(bare, key) is None}
         if not {step.op for step in x.epilogue} <= {"round"}:
             values["algorithm"] = (x.algorithm,)
@@ -45,12 +63,7 @@ class ExchangeTrials(Trials):
             allowed = all(getattr(v.policy, key) in (None, value) for key, value in chosen.items())
             if allowed and chosen not in [c for _, c in tried] and (us := self.time(v, chosen, bare)) is not None:
                 tried.append((us, chosen))
-        if tried:
-            gain = 1 + margin("gain")
-            us, best = min(tried, key=lambda t: t[0] * gain ** self._moved(t[1]))
-            keys = [key for key in best if getattr(v.policy, key) is None]
-            found.update({(v, key): told for key in keys if (told := self._settled(v, key, us, best, tried))})
-        return found
+        return tried
 
     def _whole(self, chosen: dict, v: Value) -> dict:
         """With the number of buffers that the rules mean, where it is one."""

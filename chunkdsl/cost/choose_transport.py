@@ -52,6 +52,11 @@ class TransportTrials(Trials):
                 found.update(_Search(self, v).settle())
         return found if self.schedule(found, {}) is not None else Settlement()
 
+    def tried(self, v: Value) -> list[tuple[float, dict[str, object]]]:
+        """(predicted time, values of the keys that the spec leaves open) of all that is tried and legal, fastest first;
+        a key that is missing is as the rules have it."""
+        return _Search(self, v).open_values() if any((v, key) in self.rules for key in KEYS) else []
+
     def bare(self, v: Value) -> Policy:
         keys = list(up_for_choice(v.policy, self._groups(v)))
         if v.policy.chunk in self.chunks(v):
@@ -115,6 +120,12 @@ class _Search:
         for key, values in found:
             if key not in self.writes and (told := self._settled(key, values, by_rule)):
                 yield (self.v, key), told
+
+    def open_values(self) -> list[tuple[float, dict[str, object]]]:
+        list(self.settle())  # which tries them
+        found = sorted((t for t in self.tried if self._allowed(t[1])), key=lambda t: t[0])
+        return [(us, {key: x.of(key) for key in KEYS if key not in self.writes and x.of(key) is not None})
+                for us, x in found]  # fmt: skip
 
     def _groups(self) -> list[Group]:
         """Those of step 2 that the spec leaves room for, or the best one that it does."""

@@ -28,6 +28,7 @@ def schedule_program(program: Program, report: Report, settled: Settlement = NOT
         ranges=tuple(program.ranges.values()),
         ops=ops,
         gradients=tuple(g for g in program.gradients if {g.op, g.forward, g.backward} <= {op.name for op in ops}),
+        tuning=settled.tuning,
     )
 
 

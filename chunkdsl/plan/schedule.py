@@ -28,7 +28,7 @@ from chunkdsl.ir.types import DimRange, Mesh, SymSize
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.extents import Deal, Extent, OverRows, Relay, Result
 from chunkdsl.plan.routes import Walk
-from chunkdsl.plan.settled import Choice, Gate
+from chunkdsl.plan.settled import Choice, Gate, Tuning
 from chunkdsl.record import record
 
 if TYPE_CHECKING:
@@ -303,6 +303,7 @@ class Schedule:
     ranges: tuple[DimRange, ...]
     ops: tuple[OpSchedule, ...]
     gradients: tuple[Gradient, ...] = ()
+    tuning: Tuning | None = None  # what `auto` became by
 
     @property
     def world(self) -> int | tuple[int, ...]:

@@ -34,14 +34,23 @@ class Settled:
     margin: float = 0.0
 
 
+@record
+class Tuning:
+    """Measurements that settled some of it: where and how they were made, in words, and a digest of the results."""
+
+    told: str
+    digest: str
+
+
 class Settlement(dict[tuple[Value | Op, str], Settled]):
     """Settled by (collective or op, key of its policy). `policies` stand for those of the spec while values are tried
     out; `rules`, where it is given, collects what the rules say of every key that a policy leaves to them: the value
-    and the Choice."""
+    and the Choice. `tuning`: what some of it was measured by."""
 
     def __init__(self, found=(), policies: dict[Value, Policy] | None = None, rules: dict | None = None) -> None:
         super().__init__(found)
         self.policies, self.rules = policies or {}, rules
+        self.tuning: Tuning | None = None
 
     def policy_of(self, value: Value) -> Policy:
         return self.policies.get(value, value.policy)

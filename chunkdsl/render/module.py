@@ -45,6 +45,7 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             version=chunkdsl.__version__,
             path=schedule.path,
             digest=schedule.digest,
+            tuning=schedule.tuning,
             command=command or f"chunkdsl build {schedule.path}",
             ops=ops,
             proven=proven,

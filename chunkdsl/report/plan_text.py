@@ -66,6 +66,8 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
     if not s.fused:
         yield from _wrap(f"This call runs the fallback ({s.fallback}); what follows is the fused call.")
     yield from _section("What auto became", _choices(op))
+    if schedule.tuning and any(c.why.startswith("tuned:") for c in op.choices):
+        yield from _wrap(f"Tuned is what was measured {schedule.tuning.told}.")
     yield from _section("In stream order", _launches(s))
     yield from _section("Programs (tiles + communication) and pipeline stages", _targets(s))
     if s.forms:

@@ -16,7 +16,7 @@ from chunkdsl.runtime.ranks import Ranks
 class Instance:
     """All ops of one spec on one process group. Construction is collective, in the same order on every rank."""
 
-    NAME, OPS, RANGES, PROVEN, DIGEST, COMMAND, GENERATOR = "", {}, {}, (), "", "", ""
+    NAME, OPS, RANGES, PROVEN, DIGEST, TUNED, COMMAND, GENERATOR = "", {}, {}, (), "", "", "", ""
     AXES, RANKS = (), Ranks
 
     def __init__(self, group=None, *, mesh=None, device=None, timeout=None, check_calls=False, machine=None, **bounds):
@@ -45,8 +45,8 @@ class Instance:
                 f"{self.NAME} is proven for {', '.join(map(ranks.said, self.PROVEN))} ranks, not for "
                 f"{ranks.said(ranks.shape)}; rebuild it: {self.COMMAND} --world {ranks.said(ranks.shape)}"
             )
-        mine = (self.GENERATOR, self.DIGEST, sorted(self.bounds.items()), ranks.shape, machine.target, machine.sms)
-        mine += (self.limit, check_calls)
+        mine = (self.GENERATOR, self.DIGEST, self.TUNED, sorted(self.bounds.items()), ranks.shape, machine.target)
+        mine += (machine.sms, self.limit, check_calls)
         votes = machine.vote(mine)
         odd = [rank for rank, vote in enumerate(votes) if vote != votes[0]]
         if odd:

@@ -1,15 +1,17 @@
 import shlex
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from chunkdsl import pipeline, replace
+from chunkdsl import __version__, pipeline, replace
 from chunkdsl.check.explain import describe, find_rule, list_rules, load_rules, near_rules
 from chunkdsl.cli import main
 from chunkdsl.diagnostics import Report, Severity
 from chunkdsl.source import Source
 from chunkdsl.syntax.parse import parse
+from chunkdsl.tune.evidence import Origin, Result, Tuned, dump
 
 RULES = load_rules()
 SYNTAX = [c for c in RULES if c.startswith("CD1")]
@@ -51,6 +53,15 @@ def unless_locked(write):
     return put
 
 
+def tuned_text(name):
+    """A file of measurements that is `torn`, of a `changed` spec, `rehearsed`, or of `other` hardware."""
+    digest = "0" if name == "changed" else sha256(SPEC).hexdigest()
+    gpu = "NVIDIA H200" if name == "other" else "the cost model's h200"
+    origin = Origin(digest, gpu, (("chunkdsl", __version__),), name == "rehearsed")
+    text = dump(Tuned(origin, (Result("f", 2, (("M", 64),), (), (5.0,), (6.0,)),)))
+    return text[:-9] if name == "torn" else text
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder with the files that the examples of CD0 speak of."""
@@ -76,6 +87,9 @@ def place(tmp_path, monkeypatch):
         (tmp_path / name).with_suffix(".chunk").write_text(use)
         if text is not None:
             (tmp_path / name).write_text(text)
+    for name in ("torn", "changed", "rehearsed", "other"):
+        (tmp_path / f"{name}.chunk").write_bytes(SPEC)
+        (tmp_path / f"{name}.tuned.json").write_text(tuned_text(name))
     (tmp_path / "ignoring.chunk").write_bytes(b"dim M = 4     # chunk: ignore[CD203]\n")
     (tmp_path / "bad" / "specs").mkdir(parents=True)
     (tmp_path / "bad" / "specs" / "good.chunk").write_bytes(good)

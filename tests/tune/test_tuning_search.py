@@ -1,0 +1,127 @@
+"""What is tried, in which order, when it ends and what is best: on a clock that knows all times beforehand."""
+
+from dataclasses import replace
+
+import pytest
+from tuned_specs import CALLS, Table, empty, found
+
+from chunkdsl.cost.transports import text_of
+from chunkdsl.ir.policy import ChunkBytes, ChunkCount, Place
+from chunkdsl.tune.search import next_job, progress, ranking, search
+from chunkdsl.tune.space import schedule_of, unchosen, value_of
+
+
+def run(clock, tuned=None, limit=1000):
+    """Results of a search that measures at most `limit` settings."""
+    left, tuned = [limit], tuned or empty()
+    spaces = list(found().values())
+
+    def may_go_on(job, done):
+        left[0] -= 1
+        return left[0] >= 0
+
+    for more in search(spaces, tuned, 2, CALLS, clock.measure, may_go_on):
+        tuned = more
+    return tuned
+
+
+def by_chunk(op, setting, rows):
+    """8 MiB gathers are fastest; rings fail."""
+    if setting.get(("all_gather", "route")) == "ring":
+        return None
+    chunk = setting.get(("all_gather", "chunk"), "")
+    return rows / (10 if chunk == "8 MiB" else 8), rows / 9
+
+
+def test_what_is_tried_is_legal_open_and_differs():
+    for space in found().values():
+        made = [schedule_of(space, space.base)]
+        for label, parts in space.options:
+            for part in parts:
+                setting = tuple(sorted([*(s for s in space.base if s[0] != label), *((label, *p) for p in part)]))
+                made.append(schedule_of(space, setting))
+        assert None not in made and len({unchosen(m) for m in made}) == len(made) == space.count
+    keys = {(label, key) for label, parts in found()["mlp"].options for part in parts for key, _ in part}
+    assert keys <= {("all_gather", "chunk"), ("reduce_scatter", "place"), ("reduce_scatter", "route")}
+    routes = {text for _, parts in found()["up"].options for part in parts for key, text in part if key == "route"}
+    assert routes == {"swizzle", "direct", "ring"}
+
+
+def test_all_is_measured_once_at_all_sizes_and_the_fastest_wins():
+    clock = Table(by_chunk)
+    tuned = run(clock)
+    assert len(clock.jobs) == len(set(clock.jobs)) == sum(s.count for s in found().values())
+    assert all(sizes == CALLS for _, _, sizes in clock.jobs)
+    for op in found():
+        (ratio, _), best = ranking(tuned, op, 2)[0]
+        assert ("all_gather", "chunk", "8 MiB") in best and ratio == pytest.approx(0.9)
+    assert any(r.failed for r in tuned.results)
+
+
+def test_later_collectives_are_tried_beside_the_best_of_the_earlier():
+    clock = Table(by_chunk)
+    run(clock)
+    late = [setting for op, setting, _ in clock.jobs if op == "mlp"][-1]
+    assert ("all_gather", "chunk", "8 MiB") in late and any(label == "reduce_scatter" for label, *_ in late)
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_search_goes_on_where_it_stopped(limit):
+    whole, first, second = Table(by_chunk), Table(by_chunk), Table(by_chunk)
+    wanted = run(whole)
+    part = run(first, limit=limit)
+    assert len(first.jobs) == limit and progress(list(found().values()), part, 2, CALLS) == limit
+    assert run(second, part) == wanted and first.jobs + second.jobs == whole.jobs
+
+
+def test_time_that_runs_out_is_missed_by_all_ops_alike():
+    clock = Table(by_chunk)
+    run(clock, limit=6)
+    count = {op: sum(job[0] == op for job in clock.jobs) / space.count for op, space in found().items()}
+    assert abs(count["up"] - count["mlp"]) < 0.2
+
+
+def test_a_new_size_is_measured_for_every_setting_and_nothing_again():
+    tuned = run(Table(by_chunk))
+    more = (*CALLS, (("M", 2048),))
+    job = next_job(list(found().values()), tuned, 2, more)
+    assert job.setting == job.space.base and job.sizes == ((("M", 2048),),)
+
+
+def test_where_the_library_is_faster_a_setting_is_not_judged():
+    """Below the gate an op takes the library's way: only the larger size counts."""
+
+    def times(op, setting, rows):
+        fast = setting.get(("all_gather", "chunk")) == "8 MiB"
+        return (5 if fast else 2, 1) if rows == 1024 else (0.8 if fast else 0.9, 1)
+
+    (first, _), best = ranking(run(Table(times)), "up", 2)[0]
+    assert ("all_gather", "chunk", "8 MiB") in best and first == pytest.approx(0.8**0.5)
+
+
+def test_nothing_is_best_where_everything_fails():
+    tuned = run(Table(lambda op, setting, rows: None))
+    assert ranking(tuned, "up", 2) == [] and next_job(list(found().values()), tuned, 2, CALLS) is None
+
+
+def test_results_of_other_ranks_are_other_results():
+    tuned = run(Table(by_chunk))
+    assert next_job(list(found(4).values()), tuned, 4, CALLS).setting == found(4)["up"].base
+    moved = replace(tuned, results=tuple(replace(r, world=4) for r in tuned.results))
+    assert ranking(moved, "up", 2) == [] and ranking(moved, "up", 4)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("chunk", ChunkBytes(4 << 20)), ("chunk", ChunkCount(8)), ("place", Place("own_sms", 16)), ("buffers", 2),
+     ("place", Place("co_located")), ("route", "hierarchical(swizzle, ring)"), ("via", "copy_engine")],
+)  # fmt: skip
+def test_a_value_is_read_as_it_was_written(key, value):
+    assert value_of(key, text_of(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [("chunk", "4"), ("chunk", "0 MiB"), ("place", "own_sms(0)"), ("buffers", "4"), ("tile", "1x1x1")]
+)
+def test_what_no_policy_says_is_no_value(key, text):
+    assert value_of(key, text) is None
