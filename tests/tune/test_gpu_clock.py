@@ -1,5 +1,5 @@
-"""The clock that measures, as far as that goes without a GPU: what rank 0 sends, what it makes of the answers, how ranks
-agree on failures, and where it refuses to start."""
+"""The clock that measures, as far as that goes without a GPU: what rank 0 sends, what it makes of the answers, how
+ranks agree on failures, and where it refuses to start."""
 
 from types import SimpleNamespace
 
