@@ -228,10 +228,6 @@ def op(params, value):
     return HEAD + PARTS + PACK + OP % (params, value)
 
 
-EXCHANGE = HEAD + "tensor z : bf16[M, K]\ntensor v : bf16[N @ tp, K]\n"
-EXCHANGE += "op f(z, v) -> y { y = all_to_all(z @ v.T, N -> M) with { route = r } }\n"
-EXCHANGE += "plan r(t) : all_to_all over tp {\n    for i in range(tp) {\n"
-EXCHANGE += "        if i != rank { send t[i] to i into t[rank] }\n    }\n}\n"
 NOT_BUILT = {
     "a mesh of three axes": [HEAD.replace("mesh tp[4] over nvlink", "mesh rack[2], node[2], tp[8] over nvlink")],
     "the layout `ragged": [f"{HEAD}tensor z : bf16[M @ ragged(tp), K]\n"],
@@ -249,7 +245,6 @@ NOT_BUILT = {
         f"`{name}`": [op("x, v", f"{name}(x)")]
         for name in "attention softmax scaled_matmul dispatch grouped_matmul combine".split()
     },
-    "a plan of an": [EXCHANGE],
     "the gradient of": [
         HEAD + "tensor x : bf16[M @ tp, K]\ntensor z : bf16[2, N, K]\n"
         "op f(x, z) -> y { y = all_gather(x) @ z[0].T }\ngradient f -> dx, dz\n",

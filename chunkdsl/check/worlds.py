@@ -91,7 +91,7 @@ def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
             if m.routing is not None:
                 breaches = list(m.routing.breaches(world))
                 if not breaches:
-                    chunk = n.out_chunk if m.kind == "scatter" else n.chunk
+                    chunk = n.out_chunk if m.leaving else n.chunk
                     asked = m.routing.uneven(chunk, world), m.routing.unstored(world), m.routing.uncopied(world)
                     breaches = [b for b in asked if b]
                 found.setdefault((m.routing.name, m.routing.contract), []).extend(breaches)

@@ -50,7 +50,7 @@ def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: M
     total, cols = evaluate(n.rows, dims), nominal_size(n.cols, dims, world)
     mine = Geometry.of(n.rows, False, op.pad, dims, world, 1, n.layout).shard
     rows = mine if n.space in ("own", "columns") else total
-    for move in {m.buffer: m for m in n.moves}.values():  # a plan's gather may have two carriers
+    for move in {m.buffer: m for m in n.moves if not m.leaving}.values():  # a plan's gather may have two carriers
         if move.kind == "gather":
             size = evaluate(n.gathered.size, dims) * nominal_size(move.cols, dims, world) * ITEM[move.dtype]
             yield Stage("collective", "all-gather", n.line, collective_us(size, world, 1, m))
@@ -75,7 +75,7 @@ def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: M
     us = sum(_pass_us(rows * cols * width, m) for width in _widths(n))
     if us:
         yield Stage("pointwise", n.name, n.line, us)
-    if n.destination.kind == "deal":
+    if n.destination.deal:
         size = total * evaluate(n.destination.deal.cols.size, dims) * ITEM[n.destination.dtype]
         yield Stage("collective", "all-to-all", n.line, collective_us(size / world, world, 1, m))
 

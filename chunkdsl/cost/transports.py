@@ -66,7 +66,8 @@ def departs(v: Value, op: Op) -> bool:
 def groups_of(v: Value, op: Op, nested: bool) -> tuple[Group, ...]:
     """All groups for a collective whose policy says nothing."""
     if departs(v, op):
-        kinds = ("co_located",) if v.kind == "all_to_all" else ("co_located", "own_sms")
+        planned = v.policy.route not in (None, "swizzle", "direct")  # a plan has programs of its own
+        kinds = ("co_located",) if v.kind == "all_to_all" and not planned else ("co_located", "own_sms")
         return tuple(Group(route, "", kind) for route in ("swizzle", "direct") for kind in kinds)
     found = [Group(route, "copy_engine", "") for route in ("swizzle", "direct")]
     found += [Group(route, "ldst", "own_sms") for route in ("swizzle", "direct")]

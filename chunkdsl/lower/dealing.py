@@ -89,19 +89,15 @@ class Dealing(OverRowsLaunches):
         info |= dict(chunk=chunk, space="own" if onto_rows else "all")
         self._hold(name, dtype, value, deal, chunk)
         pull, line = info["side"] == "pull", self._line(value.span)
-        sent = None
-        if pull:
+        sent, read = None, pull or (routing is not None and routing.fetches)  # `read`: by others
+        if read:
             sent = f"{name}_sent"
             self.flags.append(Flags(f"{name}_ready", "symmetric", "rank", rows))
             held = self._cols(value.args[0])
             self.buffers.append(Buffer(sent, "symmetric", dtype, "whole" if onto_rows else "shard", rows, held))
         if not copy_engine:
             self.counters.append(Flags(f"{name}_pieces", "local", "pair" if routing else "chunk", rows, chunk))
-        relay = Relay(f"{name}_relay", f"{name}_relay_arrived", f"{name}_relay_pieces") if routing else None
-        if relay:
-            self.buffers.append(Buffer(relay.buffer, "symmetric", dtype, "world", rows, deal.cols))
-            self.flags.append(Flags(relay.arrived, "symmetric", "chunk", rows, chunk))
-            self.counters.append(Flags(relay.counters, "local", "pair", rows, chunk))
+        relay = self._relay(name, dtype, rows, deal, chunk) if routing else None
         moves = Moves(
             name=f"{name}_move",
             kind="deal",
@@ -114,7 +110,7 @@ class Dealing(OverRowsLaunches):
             dtype=dtype,
             cols=cols,
             arrived=f"{name}_arrived",
-            ready=f"{name}_ready" if pull else None,
+            ready=f"{name}_ready" if read else None,
             counters=f"{name}_pieces",
             line=line,
             routing=routing,
@@ -136,32 +132,74 @@ class Dealing(OverRowsLaunches):
         deal = self._deal(dealt)
         onto_rows = deal.onto == "rows"
         settle = Choices(dealt, f"{self.op.name}: all_to_all", self.report, self.choices, self.settled)
-        settle_exchange(dealt, self.program, settle, product=True)
+        routing = settle_exchange(dealt, self.program, settle, product=True)
         if not settle.ok:
             raise Refused
-        info = settle_departures(settle)
+        info = settle_blocks(settle, routing, deal.onto, product=True) if routing else settle_departures(settle)
         chunk, _ = self._chunked(settle, dealt, info)
-        stem = self._fresh(f"{name}_dealt", "", "_arrived", "_tiles", "_full")
+        ends = ("_parts", "_done", "_pieces", "_relay", "_relay_arrived", "_relay_pieces")
+        stem = self._fresh(f"{name}_dealt", "", "_arrived", "_tiles", "_full", *(ends if routing else ()))
         dtype = self._dtype(dealt)
         self._hold(stem, dtype, dealt, deal, chunk)
         self.counters.append(Flags(f"{stem}_tiles", "local", "chunk", self._rows(dealt), chunk))
-        sent = Destination(
+        sent, moves = Destination(
             "deal", stem, dtype, arrived=f"{stem}_arrived", counters=f"{stem}_tiles", deal=deal
-        )
+        ), None  # fmt: skip
+        if routing:
+            sent, moves = self._handed_over(sent, dealt, info, chunk)
         self._tiles(
-            dealt.args[0], f"{name}_part", sent, space="all" if onto_rows else "columns", scatter=(info, chunk, None)
+            dealt.args[0], f"{name}_part", sent, space="all" if onto_rows else "columns", scatter=(info, chunk, moves)
         )
         role = "column" if dealt.type.shape[1] == 1 else "full"
         came = Operand(f"{stem}_{role}", role, dtype, stem, "block" if onto_rows else "padded", arrived=sent.arrived)
         operands, steps = {dealt: came}, []
         result = self._epilogue(value, {}, operands, steps)
-        arrivals = Walk.UP if info["order"] == "local_first" else ARRIVALS[info["route"]]
+        arrivals = ARRIVALS.get(info["route"], Walk.UP) if info["order"] == "arrival" else Walk.UP
         self._launch(
             f"{name}_whole", value, "own" if onto_rows else "all", Walk.UP if onto_rows else arrivals, chunk,
             sent.arrived, self._tiling([], value), None, (), None, None, operands, steps, result, destination, None,
             (), None,
         )  # fmt: skip
-        self.launches[-1] = replace(self.launches[-1], from_every=onto_rows)
+        brought = routing if info["order"] == "arrival" and not onto_rows else None
+        self.launches[-1] = replace(self.launches[-1], from_every=onto_rows, visits=brought)
+
+    def _handed_over(self, sent: Destination, dealt: Value, info: dict, chunk) -> tuple[Destination, Moves]:
+        """Along a plan blocks lie on their giver, chunk by chunk, until programs take them up; `sent`: without one.
+        Where the plan fetches, others read them and their flags there."""
+        stem, deal, rows, routing = sent.buffer, sent.deal, self._rows(dealt), info["routing"]
+        kind = "symmetric" if routing.fetches else "local"
+        parts, done, groups = f"{stem}_parts", f"{stem}_done", "whole" if deal.onto == "rows" else "shard"
+        self.buffers.append(Buffer(parts, kind, sent.dtype, groups, rows, self._cols(dealt.args[0])))
+        self.flags.append(Flags(done, kind, "chunk", rows, chunk))
+        self.counters.append(Flags(f"{stem}_pieces", "local", "pair", rows, chunk))
+        moves = Moves(
+            name=f"{stem}_move",
+            kind="deal",
+            via=info["via"],
+            side=info["side"],
+            walk=None,
+            programs=info["place"].programs,
+            source=parts,
+            buffer=stem,
+            dtype=sent.dtype,
+            cols=self._cols(dealt),
+            arrived=sent.arrived,
+            done=done,
+            counters=f"{stem}_pieces",
+            line=self._line(dealt.span),
+            routing=routing,
+            deal=deal,
+            relay=self._relay(stem, sent.dtype, rows, deal, chunk),
+        )
+        return replace(sent, kind="hand_over", buffer=parts, stage=stem, done=done), moves
+
+    def _relay(self, name: str, dtype: str, rows, deal: Deal, chunk) -> Relay:
+        """Where blocks lie on their way over other ranks, and its flags."""
+        relay = Relay(f"{name}_relay", f"{name}_relay_arrived", f"{name}_relay_pieces")
+        self.buffers.append(Buffer(relay.buffer, "symmetric", dtype, "world", rows, deal.cols))
+        self.flags.append(Flags(relay.arrived, "symmetric", "chunk", rows, chunk))
+        self.counters.append(Flags(relay.counters, "local", "pair", rows, chunk))
+        return relay
 
     def _chunked(self, settle: Choices, value: Value, info: dict):
         """(chunk, whether copy engines carry it). A chunk in bytes counts the rows of the whole value: of an all_to_all

@@ -182,7 +182,7 @@ class OpBuilder(KernelTiles):
         if space != "own":
             self.launches[-1] = replace(self.launches[-1], layout=layout)
             self._check_pointers(info, destination)
-        if info.get("routing") and "space" not in info and info["order"] == "arrival":
+        if info.get("routing") and info.get("space") != "own" and info["order"] == "arrival":
             self.launches[-1] = replace(self.launches[-1], visits=info["routing"])
         if settled and settled[2].get("space") == "own":
             self.launches[-1] = replace(self.launches[-1], from_every=True)

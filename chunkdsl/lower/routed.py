@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from chunkdsl.check import routes
 from chunkdsl.check.meshes import hierarchy_needs_two_axes
-from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.ir.graph import Program, Value, axes_of
 from chunkdsl.ir.meshes import World
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place
@@ -105,33 +104,29 @@ def settle_halves(settle: Choices, routing: Routing, algorithm: str, world: Worl
 
 def settle_exchange(value: Value, program: Program, settle: Choices, product: bool = False) -> Routing | None:
     """The plan that an all_to_all names; None if it names none, or the swizzle of the language, pushed or pulled.
-    `product`: its tiles send what they make, straight to where it belongs."""
+    `product`: its tiles send what they make, straight to where it belongs, and that is pushed."""
     routing = routing_of(value, program, settle)
-    if routing is None or built_in(settle, routing) is not None:
-        return None
-    if product:
-        what = "a plan of an all_to_all of a product other than one loop of peers rank + 1, rank + 2, ..."
-        settle.refuse(not_built_yet(what, settle.span("route"), "use direct or swizzle, or bind the product to a name"))
-    return routing
+    if routing is None or (product and routing.fetches):
+        return routing
+    return None if built_in(settle, routing) is not None else routing
 
 
-def settle_blocks(settle: Choices, routing: Routing, onto: str) -> dict:
-    """via, side, place and order of the all_to_all of a tensor along a plan; `route` is None."""
+def settle_blocks(settle: Choices, routing: Routing, onto: str, product: bool = False) -> dict:
+    """via, side, place and order of an all_to_all along a plan; `route` is None. `product`: of what tiles make."""
     why = f"no parametric form: {routing.why_not}" if routing.form is None else "its form is none of the language's"
     settle.record.append(Choice(settle.where, f"plan {routing.name}", "a table", why))
     vias, _ = vias_of(settle, routing, "blocks begin at any column")
     place = settle.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")
-    order = settle.pick("order", "arrival", "tiles start with what is there")
+    order = settle.pick("order", "arrival", "what travels first is computed first" if product else
+                        "tiles start with what is there")  # fmt: skip
     side, name = settle.policy.side, routing.name
     if vias != {"ldst"}:
         refuse_via(settle, routing, min(vias - {"ldst"}), "a plan's blocks go by ordinary stores")
-    elif routing.fetches:
-        settle.refuse_transport(f"route = {name}, fetch", "only the rank that has a block reads its input", "route")
     elif side is not None:
         settle.refuse_transport(f"route = {name}, side = {side}", "the plan says who sends", "side")
     elif place.kind != "own_sms":
         settle.refuse_transport(f"route = {name}, place = {place.kind}", "a plan has programs of its own", "place")
-    elif order == "local_first" and onto == "rows":
+    elif order == "local_first" and onto == "rows" and not product:
         settle.refuse_transport(f"order = {order}", "its tiles are of one shard, the rank's own", "order")
     return dict(route=None, via="ldst", side="push", place=place, order=order, routing=routing)
 

@@ -60,7 +60,7 @@ class Routing:
         self._by: tuple[bool, str] | None = None  # of a part: whether that of copy engines; the via of silent steps
         self._mine: dict[tuple[int, World], tuple[Flow, ...]] = {}
         self._traces: dict[World, Trace | Breach] = {}
-        self._visits: dict[World, tuple[tuple[World, ...], ...]] = {}
+        self._visits: dict[tuple[World, bool], tuple[tuple[int, ...], ...]] = {}
         self._storages: dict[World, Storage] = {}
 
     def breaches(self, world: World) -> tuple[Breach, ...]:
@@ -156,19 +156,19 @@ class Routing:
         """Whether what a rank carries is a table, not computed. Sums are: a step must know what to add up first."""
         return self.form is None or self.contract != "all_gather"
 
-    def visits(self, world: World) -> tuple[tuple[int, ...], ...]:
-        """For each rank all shards in the order of its tiles: of a gather as they are there whole, the own one first;
-        of a sum as they leave, the own one last."""
-        if world not in self._visits:
-            order, gather = self.trace(world).order, self.contract == "all_gather"
-            at: list[dict[int, int]] = [{rank: -1 if gather else len(order)} for rank in range(ranks_of(world))]
+    def visits(self, world: World, leaving: bool) -> tuple[tuple[int, ...], ...]:
+        """For each rank all shards (of an all_to_all: ranks) in the order of its tiles: as they are there whole, the
+        own one first; or `leaving`: as they begin to leave, the own one last. Places of a relay are no shards."""
+        if (world, leaving) not in self._visits:
+            order, count = self.trace(world).order, ranks_of(world)
+            at: list[dict[int, int]] = [{rank: len(order) if leaving else -1} for rank in range(count)]
             for i, f in enumerate(order):
-                if gather:
-                    at[f.reader][f.target] = i
-                elif f.source != f.holder:
+                if leaving and f.source < count:
                     at[f.holder].setdefault(f.source, i)
-            self._visits[world] = tuple(tuple(sorted(found, key=found.__getitem__)) for found in at)
-        return self._visits[world]
+                elif not leaving and f.target < count:
+                    at[f.reader][f.target] = i
+            self._visits[world, leaving] = tuple(tuple(sorted(found, key=found.__getitem__)) for found in at)
+        return self._visits[world, leaving]
 
     def storage(self, world: World) -> Storage:
         """Where what arrives for a sum is kept."""

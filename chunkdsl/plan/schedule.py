@@ -141,7 +141,8 @@ class Destination:
     local      buffer, layout plain or own; no signal
     push       stage of the shard's owner (`everyone` False) or of every rank (True), signalled chunk by chunk
     publish    this rank's own symmetric partials, chunk flags to the readers (pull)
-    hand_over  this rank's partials, chunk flags local: moves carry them on
+    hand_over  this rank's partials, or the blocks that a `deal` has for others, with chunk flags: moves carry them on.
+               Its own shard or block goes to `stage` directly
     broadcast  padded buffer of every rank, flags (own shard, chunk) there
     deal   the buffer of the rank whose row shard (onto rows) or column shard it is, at this rank's place there
     """
@@ -152,7 +153,7 @@ class Destination:
     layout: str = "plain"
     arrived: str | None = None
     done: str | None = None
-    stage: str | None = None  # hand_over: where this rank's own shard goes directly
+    stage: str | None = None  # hand_over
     counters: str | None = None
     via: str = "ldst"
     everyone: bool = False
@@ -164,7 +165,8 @@ class Moves:
     """Chunks carried by programs of the launch (or by a copy lane: via copy_engine).
 
     kind gather: own shard -> peers' `buffer`. kind scatter: partials for a shard -> its owner's stage.
-    kind deal: the part of `source` (of the operand, or of its staged copy: pull) that is another's -> `buffer`.
+    kind deal: the part of `source` (of the operand, of its staged copy if others read it, or of what the launch's tiles
+    hand over) that is another's -> `buffer`.
     route walk of peers (None: ring, or the `routing` of a plan, which also says who sends and who fetches).
     place own_sms (programs > 0) or co_located (0). otherwise: of a plan some of whose steps go by tma, what others do.
     """
@@ -181,7 +183,7 @@ class Moves:
     cols: Extent
     arrived: str
     ready: str | None = None  # pull: peers have staged
-    done: str | None = None  # scatter: local chunk complete
+    done: str | None = None  # the tiles of the launch have made a chunk
     counters: str | None = None
     wire: str = ""
     line: int = 0
@@ -193,6 +195,11 @@ class Moves:
     @property
     def ring(self) -> bool:
         return self.walk is None and self.routing is None
+
+    @property
+    def leaving(self) -> bool:
+        """Do they carry what the tiles of their launch make? Else what comes for these."""
+        return self.done is not None
 
 
 @record
@@ -226,8 +233,9 @@ class Tiling:
 
 @record
 class Launch:
-    """`space`: all (W shards in `walk` order, or as the routing `visits` brings them), own (this rank's), whole (one
-    shard), columns (own rows of W column shards in `walk` order). `from_every`: tiles wait for every rank's chunk."""
+    """`space`: all (W shards in `walk` order), own (this rank's), whole (one shard), columns (own rows of W column
+    shards in `walk` order). With `visits` the order is that in which this routing brings them, or takes them along.
+    `from_every`: tiles wait for every rank's chunk."""
 
     name: str
     line: int
@@ -261,6 +269,11 @@ class Launch:
     def rounds(self) -> bool:
         """Do its tiles walk gathered rows shard by shard, and wait for each in their loop?"""
         return self.over is not None and self.chunk_flags is not None
+
+    @property
+    def leaving(self) -> bool:
+        """Are its tiles in the order in which `visits` takes along what they make? Else in that of what it brings."""
+        return any(m.leaving and m.routing is self.visits for m in self.moves)
 
     @property
     def gathered(self) -> Extent:

@@ -285,7 +285,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
 
 
 def _order(n: Launch) -> str:
-    return n.walk.value.removeprefix("walk_") if n.visits is None else "arrival"
+    return n.walk.value.removeprefix("walk_") if n.visits is None else "leaving" if n.leaving else "arrival"
 
 
 def _stages(n: Launch, target: str) -> int:
@@ -303,7 +303,7 @@ def _stages(n: Launch, target: str) -> int:
 
 def _chunks(op: OpSchedule, world: int, rank: int, dims: Mapping[str, int]):
     for n in op.launches:
-        arriving = {m.buffer: m for m in n.moves if m.kind != "scatter"}  # a plan's may have two carriers
+        arriving = {m.buffer: m for m in n.moves if not m.leaving}  # a plan's may have two carriers
         found = [
             (n.gathered, n.chunk, m.buffer, m.deal.cols if m.deal else m.cols, m.dtype, False)
             for m in arriving.values()
@@ -373,7 +373,9 @@ def _signals(op: OpSchedule, plan: Plan, rank: int):
             if gives[name]
         )
         return
-    meanings = {f.name: _meaning(f.name, f.kind, f.per) for f in op.flags} | {f"{op.name}_closed": "finished reading"}
+    blocks = {m.done for n in op.launches for m in n.moves if m.deal and m.leaving}
+    meanings = {f.name: "a chunk of blocks is made" if f.name in blocks else _meaning(f.name, f.kind, f.per)
+                for f in op.flags} | {f"{op.name}_closed": "finished reading"}  # fmt: skip
     for name, meaning in meanings.items():
         if gives[name] or gets[name] or waits[name]:
             yield Signals(name, meaning, gives[name], gets[name], waits[name])

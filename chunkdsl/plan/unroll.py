@@ -93,11 +93,11 @@ def _add_launch(f: Frame) -> None:
             made += add_chunk(f, mixed, rank, c, tiles, begin)
             made += add_tiles(f, rank, 0, tiles, begin, c)
         for step in range(0 if by_chunk else world if n.space in ("all", "columns") else 1):
-            if mixed and mixed.kind != "scatter" and step < world - 1:
+            if mixed and not mixed.leaving and step < world - 1:
                 made += add_move(f, mixed, rank, step, tiles, begin)
             add = add_programs if n.body else add_rounds if n.rounds else add_tiles
             made += add(f, rank, step, tiles, begin)
-            if mixed and mixed.kind == "scatter" and step > 0:
+            if mixed and mixed.leaving and step > 0:
                 made += add_move(f, mixed, rank, step - 1, tiles, begin)
         book.main(rank, f.call, "end", n.line, f"{n.name} ends", after=tuple(made))
 
@@ -107,7 +107,7 @@ def _open_lanes(f: Frame) -> str:
     n, tiles = f.launch, f"{f.launch.name} tiles"
     carried = [m for m in n.moves if m.via != "copy_engine" and m.programs]
     for m in carried:
-        if m.kind != "scatter":
+        if not m.leaving:
             f.book.open(m.name, False, n.name, m.programs)
     f.book.open(tiles, False, n.name)
     for m in carried:

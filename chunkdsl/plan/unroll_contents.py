@@ -29,7 +29,7 @@ class Contents:
 
     def maker(self, buffer: str) -> Launch | None:
         """The launch whose tiles write a buffer."""
-        return next((n for n in self._op.launches if buffer in written_by(n)), None)
+        return next((n for n in self._op.launches if buffer in written_by(n) or _hands(n, buffer)), None)
 
     def gathered(self, buffer: str) -> Content:
         """What lies in a symmetric buffer that tiles read: staged shards, or what a launch sent to every rank."""
@@ -40,3 +40,8 @@ class Contents:
         """The sum that a launch's partial results end in: that of the next launch that adds."""
         at = self._op.launches.index(n)
         return next(f"{m.sums.parts.source} sum" for m in self._op.launches[at:] if m.sums)
+
+
+def _hands(n: Launch, buffer: str) -> bool:
+    """Do its tiles hand over what ends in this buffer?"""
+    return n.destination.deal is not None and n.destination.stage == buffer

@@ -70,6 +70,11 @@ def put(f: Frame, b: Blocks, source: str, giver: int, taker: int, first: int, en
     return (*_held(f, b, source, giver, taker, first, end), made)
 
 
+def held_slot(f: Frame, buffer: str) -> int:
+    """The copy of a buffer that this call uses: of memory that no other rank sees there is one."""
+    return f.slot if f.kinds[buffer] == "symmetric" else 0
+
+
 def _held(f: Frame, b: Blocks, source: str, giver: int, taker: int, first: int, end: int) -> list[Access]:
     """Reads of an operand that an earlier launch of this call has made."""
     if source not in f.kinds:
@@ -114,8 +119,12 @@ def arrived(f: Frame, buffer: str, deal: Deal, rank: int, owner: int, first: int
 
 
 def dealt(f: Frame, rank: int, taker: int, first: int, live: int) -> list[Access]:
-    """What a tile stores for a peer: rows first..live of the block that this rank has for it."""
+    """What a tile stores for a peer: rows first..live of the block that this rank has for it, at the peer or, to be
+    carried on, here."""
     d = f.launch.destination
     b = Blocks(f, d.deal)
-    to = b.place(d.buffer, rank, taker, first, live)
+    if d.kind == "hand_over" and taker != rank:
+        to = b.source(d.buffer, rank, taker, first, live, held_slot(f, d.buffer))
+    else:
+        to = b.place(d.stage or d.buffer, rank, taker, first, live)
     return [] if to.empty else [Access(Act.PUT, to, None, f.launch.name, 1, b.origin(rank, taker, first))]

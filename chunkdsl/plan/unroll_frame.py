@@ -22,6 +22,7 @@ class Frame:
     widths    columns of each buffer in this call
     slot      copy of the symmetric buffers that this call uses: the first epoch is 1
     gather    the moves whose arrivals the tiles wait for, if they wait for any
+    handed    the moves of an earlier launch that bring what the tiles wait for: blocks that its tiles handed over
     deals     the all_to_all that fills a buffer, for each such buffer
     """
 
@@ -41,12 +42,14 @@ class Frame:
         self.kinds = {b.name: b.kind for b in op.buffers}
         self.widths = {b.name: nominal_size(b.cols, dims, world) for b in op.buffers}
         self.slot = (call + 1) % op.slots
-        moves = [m for n in op.launches for m in n.moves if m.kind != "scatter"]
-        self.gather = next((m for m in moves if m.arrived == launch.chunk_flags), None)
+        moves = [m for n in op.launches for m in n.moves]
+        mine = [m for m in moves if m.arrived == launch.chunk_flags]
+        self.gather = next((m for m in mine if not m.leaving), None)
+        self.handed = next((m for m in mine if m.leaving and m.deal), None)
         found = [(m.buffer, m.deal) for m in moves if m.deal]
-        found += [(n.destination.buffer, n.destination.deal) for n in op.launches if n.destination.deal]
+        found += [(n.destination.buffer, n.destination.deal) for n in op.launches if n.destination.kind == "deal"]
         self.deals = dict(found)
-        summed = not launch.sums and launch.destination.kind not in ("local", "deal")
+        summed = not launch.sums and launch.destination.kind != "local" and not launch.destination.deal
         self.sum_name = contents.sum_of(launch) if summed else ""
         self._local: dict[str, tuple] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.schedule import Moves
 from chunkdsl.plan.trace import Flow
-from chunkdsl.plan.unroll_deal import Blocks, put
+from chunkdsl.plan.unroll_deal import Blocks, held_slot, put
 from chunkdsl.plan.unroll_frame import Frame
 
 
@@ -74,13 +74,17 @@ def _scatter(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) 
 
 
 def _deal(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
-    """A block goes from the own input, or the place of the relay where it lies, to its place or one of a relay."""
-    g, chunk, b, made = f.geometry, f.launch.chunk, Blocks(f, m.deal), []
+    """A block goes from its giver, or the place of the relay where it lies, to its place or one of a relay. The giver
+    has it in its input, in a copy of that if others read it, or where its tiles hand it over."""
+    g, b, made = f.geometry, Blocks(f, m.deal), []
+    chunk = f.launch.out_chunk if m.leaving else f.launch.chunk
     flow = m.routing.flows(rank, f.grid)[number]
-    (giver, taker), peer, relay = flow.block, flow.reader, m.relay
+    (giver, taker), holder, reader, relay = flow.block, flow.holder, flow.reader, m.relay
     here, there = flow.source - f.world, flow.target - f.world
     size, width = g.chunk(chunk), b.width(giver, taker)
     for c in m.routing.chunks(chunk, g, flow.part, f.grid):
+        if m.leaving and c >= g.chunks(chunk):
+            break  # no tile completes it
         first, end = c * size, min((c + 1) * size, f.heights[b.shard(giver, taker)])
 
         def relayed(on: int, place: int, first=first, end=end) -> Region:
@@ -89,13 +93,24 @@ def _deal(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> 
 
         accesses: tuple[Access, ...] = ()
         if first < end and width > 0:
-            to = relayed(peer, there) if there >= 0 else b.place(m.buffer, giver, taker, first, end)
-            accesses = (Access(Act.COPY, to, relayed(rank, here)),) if flow.base else put(
-                f, b, m.source, giver, taker, first, end, to)  # fmt: skip
-        waits = (f.chunk(relay.arrived, rank, here, c, flow.base.issuer),) if flow.base else ()
-        word = (relay.arrived, peer, there) if there >= 0 else (m.arrived, peer, flow.target)
+            to = relayed(reader, there) if there >= 0 else b.place(m.buffer, giver, taker, first, end)
+            if flow.base:
+                accesses = (Access(Act.COPY, to, relayed(holder, here)),)
+            elif m.leaving or m.ready:
+                of = b.source(m.source, giver, taker, first, end, held_slot(f, m.source))
+                accesses = (Access(Act.COPY, to, of),)
+            else:
+                accesses = put(f, b, m.source, giver, taker, first, end, to)
+        waits: tuple[int, ...] = ()
+        if flow.base:
+            waits = (f.chunk(relay.arrived, holder, here, c, flow.base.issuer),)
+        elif m.leaving:
+            waits = (f.chunk(m.done, holder, taker, c, holder),)
+        elif holder != rank:
+            waits = (f.book.signal(m.ready, rank, holder, holder, f.call, "staged"),)
+        word = (relay.arrived, reader, there) if there >= 0 else (m.arrived, reader, flow.target)
         gives = (f.chunk(*word, c, rank),)
-        label = f"deals the block of rank {giver} for rank {taker}, chunk {c} from rank {rank} to rank {peer}"
+        label = f"deals the block of rank {giver} for rank {taker}, chunk {c} from rank {holder} to rank {reader}"
         line = line_of(m, flow)
         made.append(
             f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))

@@ -70,7 +70,7 @@ def _task(
 
 
 def _giver(f: Frame, flags: str, rank: int, shard: int) -> int:
-    moves = next(m for n in f.op.launches for m in n.moves if m.arrived == flags and m.kind != "scatter")
+    moves = next(m for n in f.op.launches for m in n.moves if m.arrived == flags and not m.leaving)
     return rank if moves.side == "pull" else (rank - 1) % f.world if moves.ring else shard
 
 

@@ -16,7 +16,7 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int, chunk: int 
     step. `chunk`: only those for which it is the last that they wait for."""
     n = f.launch
     owner = visited(n, rank, step, f.grid)
-    taker = n.walk.at(rank, step, f.world) if n.space == "columns" else owner
+    taker = ordered(n, rank, step, f.grid) if n.space == "columns" else owner
     width = nominal_size(n.destination.deal.cols, f.dims, f.world) if n.space == "columns" else f.cols[rank]
     columns = max(1, -(-width // n.tiling.bn))
     kind, verb = ("reduce", "adds") if n.sums else ("tile", "computes")
@@ -36,9 +36,14 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int, chunk: int 
 
 def visited(n: Launch, rank: int, step: int, grid: World) -> int:
     """The shard whose tiles come at this step."""
-    if n.space == "all" and n.visits is not None:
-        return n.visits.visits(grid)[rank][step]
-    return n.walk.at(rank, step, ranks_of(grid)) if n.space == "all" else 0 if n.space == "whole" else rank
+    return ordered(n, rank, step, grid) if n.space == "all" else 0 if n.space == "whole" else rank
+
+
+def ordered(n: Launch, rank: int, step: int, grid: World) -> int:
+    """The shard, or the rank that columns are for, of a launch that goes through all of them."""
+    if n.visits is not None:
+        return n.visits.visits(grid, n.leaving)[rank][step]
+    return n.walk.at(rank, step, ranks_of(grid))
 
 
 def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -61,9 +66,9 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
         if staged and (route := f.gather.routing) is not None:
             parts = [(c, route.part_of(n.chunk, c, f.grid)) for c in awaited]
             return [(q, c, route.issuer(rank, q, part, f.grid)) for q in sources for c, part in parts]
-        return [(q, c, rank if pull else q) for q in sources for c in awaited]
-    if f.gather is None:  # sent by the owner's tiles
-        return [(owner, c, owner) for c in awaited]
+        return [(q, c, rank if pull else _sender(f, rank, q, c)) for q in sources for c in awaited]
+    if f.gather is None:  # made by the owner's tiles
+        return [(owner, c, _sender(f, rank, owner, c)) for c in awaited]
     if owner == rank:  # staged before the launch
         return []
     if (route := f.gather.routing) is not None:
@@ -73,14 +78,22 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
     return [(owner, c, giver) for c in awaited]
 
 
+def _sender(f: Frame, rank: int, maker: int, c: int) -> int:
+    """Who brings what the tiles of rank `maker` have made for this rank: these, or the moves that they hand it to."""
+    if f.handed is None or maker == rank:
+        return maker
+    route = f.handed.routing
+    return route.issuer(rank, maker, route.part_of(f.launch.chunk, c, f.grid), f.grid)
+
+
 def _signals(f: Frame, rank: int, owner: int, taker: int, c: int) -> Iterator[int]:
     """Words that are set once all tiles of chunk `c` are done."""
     d = f.launch.destination
     if d.kind == "hand_over":
-        if d.stage and owner == rank:
+        if d.stage and taker == rank:
             yield f.chunk(d.arrived, rank, rank, c, rank)
         else:
-            yield f.chunk(d.done, rank, owner, c, rank)
+            yield f.chunk(d.done, rank, taker, c, rank)
     elif d.kind == "deal":
         yield f.chunk(d.arrived, taker, rank, c, rank)
     elif d.kind in ("push", "publish", "broadcast"):

@@ -7,8 +7,9 @@ from dataclasses import replace
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule
 from chunkdsl.render.layout import stride_text
+from chunkdsl.render.sizes import dim_text
 from chunkdsl.render.units import vector_of
-from chunkdsl.render.view import dim_text, extent_cap_text
+from chunkdsl.render.view import extent_cap_text
 
 
 def words_text(flags: Flags) -> str:

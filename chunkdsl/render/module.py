@@ -19,8 +19,9 @@ from chunkdsl.render.environment import TORCH, environment, flops_text, plain_st
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
 from chunkdsl.render.memory import memory_entries
+from chunkdsl.render.sizes import dim_text
 from chunkdsl.render.units import is_even, vector_of
-from chunkdsl.render.view import LaunchView, cut_before, dim_text, extent_text
+from chunkdsl.render.view import LaunchView, cut_before, extent_text
 
 BASE_IMPORTS = ("import torch", "import triton", "import triton.language as tl")
 
@@ -279,7 +280,7 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         v.even = " and ".join([is_even("n"), *widths, *(even_text(cols) for cols in dealt)])
         v.even = v.body.even if v.body else v.even
         v.parts_buffer = ""
-        if n.destination.kind in ("push", "publish", "hand_over"):
+        if n.destination.kind in ("push", "publish", "hand_over") and not n.destination.deal:
             v.parts_buffer = views[i + 1].launch.sums.parts.name
             v.along = views[i + 1].exact_sum if views[i + 1].launch.sums.routing else ""
         v.scattered = bool(n.sums) and n.space == "own" and n.destination.kind == "local"

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.policy import ChunkCount
-from chunkdsl.ir.types import DimRef, Share, SymSize, index_key
+from chunkdsl.ir.types import Share, SymSize
 from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import final_name, order_name, sums_name
 from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
+from chunkdsl.render.destination import destination
 from chunkdsl.render.hops import hops, host_chunks, host_hops, rows_of
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
+from chunkdsl.render.sizes import dim_text
 from chunkdsl.render.units import in_elements, slot_rows
 
 SLOTTED = {"padded": slot_rows(), "block": "stride_cap"}  # rows of a slot, by the layout of its rows
@@ -29,19 +31,6 @@ class Argument:
     fused: str
     exact: str
     integer: bool = False
-
-
-def dim_text(size, mapping: str) -> str:
-    """A size as Python with dims read from a mapping."""
-    if isinstance(size, DimRef):
-        return f'{mapping}["{size.name}"]'
-    if isinstance(size, int):
-        return str(size)
-    if isinstance(size, Share):
-        at = f'{mapping}["{size.axis}"], {mapping}["{index_key(size.axis)}"]'
-        return f"shard_rows({dim_text(size.size, mapping)}, {at})"
-    a, b = dim_text(size.left, mapping), dim_text(size.right, mapping)
-    return f"cdiv({a}, {b})" if size.op == "/" else f"({a} {'%' if size.op == 'mod' else size.op} {b})"
 
 
 def cut_before(size: SymSize) -> tuple[SymSize, tuple[str, ...]]:
@@ -75,11 +64,11 @@ class LaunchView:
         self.pitched = set(self.buffers)
         self.moves = tuple(m for m in launch.moves if m.via != "copy_engine")
         self.copies = tuple(m for m in launch.moves if m.via == "copy_engine")
-        gathers = {m.arrived for n in op.launches for m in n.moves if m.kind != "scatter"}
+        gathers = {m.arrived for n in op.launches for m in n.moves if not m.leaving}
         self.own_is_staged = launch.chunk_flags in gathers  # stream order, not a flag, guards the rank's own shard
         own = [m for m in self.moves if m.programs]
-        self.own_first = next((m for m in own if m.kind != "scatter"), None)
-        self.own_last = next((m for m in own if m.kind == "scatter"), None)
+        self.own_first = next((m for m in own if not m.leaving), None)
+        self.own_last = next((m for m in own if m.leaving), None)
         self.co_located = next((m for m in self.moves if not m.programs), None)
         self.by_chunk = self.co_located is not None and self.co_located.kind == "deal" and launch.space == "own"
         d = launch.destination
@@ -125,6 +114,11 @@ class LaunchView:
         return bool(self.apart) and "plain" in (*held, *([n.destination.layout] * (n.destination.kind == "local")))
 
     @property
+    def handed_to_readers(self) -> bool:
+        """Do other ranks fetch what its tiles hand over?"""
+        return self.buffers[self.launch.destination.buffer].kind == "symmetric"
+
+    @property
     def site(self) -> int:
         """Number of the place in the spec that a timed-out wait of a tile names."""
         return self.sites[self.launch.chunk_flags]
@@ -156,20 +150,20 @@ class LaunchView:
             "deal": "on the peer whose block it is",
         }[self.launch.destination.kind]
 
-    @property
-    def owner(self) -> str:
-        """The shard whose tiles come at `step`."""
+    def visited(self, step: str) -> str:
+        """The shard, or the rank that columns are for, whose tiles come at a step."""
         n = self.launch
         if n.visits is None:
-            return f"{n.walk.value}(rank, step, W)"
+            return f"{n.walk.value}(rank, {step}, W)"
         if not n.visits.tabled:
-            return f"tl.where(step == 0, rank, {n.visits.form.arriving.text('(step - 1)')})"
-        return f"tl.load({self.order} + step)"
+            return f"tl.where({step} == 0, rank, {n.visits.form.arriving.text(f'({step} - 1)')})"
+        return f"tl.load({self.order} + {step})"
 
     @property
     def order(self) -> str:
-        """Table of the order in which shards arrive."""
-        return order_name(next(m.name for n in self.op.launches for m in n.moves if m.routing is self.launch.visits))
+        """Table of the order in which shards arrive or leave."""
+        n, moves = self.launch, (m for n in self.op.launches for m in n.moves)
+        return order_name(next(m.name for m in moves if m.routing is n.visits), n.leaving)
 
     def way(self, moves: Moves) -> str:
         """Which end of its transfers a rank is: sends, fetches or mixed."""
@@ -229,7 +223,9 @@ class LaunchView:
             yield from self._chunk("chunk", n.chunk, "span" if n.rounds else "shard")
         if n.visits is not None and n.visits.tabled:
             yield Argument(self.order, f"self._{self.order}", f"self._{self.order}")
-        yield from self._destination()
+        yield from (Argument(*found) for found in destination(self.launch, self.buffers, self.flags, self.group_cap))
+        if n.out_chunk:
+            yield from self._chunk("out_chunk", n.out_chunk)
         for m in self.moves:
             yield from self._moves(m)
 
@@ -264,7 +260,7 @@ class LaunchView:
             reach = "table" if n.sums.side == "pull" else "local"
             yield Argument(name, f"self._{name}.{reach}", f"exact_{name}")
             yield Argument(f"{name}_pitch", f"pitch_of(self._{name}.local)", f"pitch_of(exact_{name})", True)
-            cap = self._group_cap(self.buffers[name].groups)
+            cap = self.group_cap(self.buffers[name].groups)
             yield Argument(f"{name}_cap", cap, "0", True)
             if n.sums.routing:
                 rows = f"self._{self._sum_table(final_name)}_rows"
@@ -288,43 +284,14 @@ class LaunchView:
             return f"{table}_rows, {n.chunk.count} // {table}_parts * {chunk_text(n.chunk)}"
         return f"{table}_rows, stride"
 
-    def _destination(self):
-        d = self.launch.destination
-        if d.kind == "local":
-            held = d.buffer in self.pitched
-            name, picked, rest = d.buffer.partition("[")
-            text = f"self._{d.buffer}" if held else f"{name}_{picked}{rest}"
-            yield Argument("out", text, text)
-            if held:
-                yield Argument("out_pitch", f"pitch_of({text})", f"pitch_of({text})", True)
-            return
-        reach = {"publish": ".local", "hand_over": ""}.get(d.kind, ".table")
-        yield Argument("out", f"self._{d.buffer}{reach}", f"exact_{d.buffer}")
-        shape = f"self._{d.buffer}{'' if d.kind == 'hand_over' else '.local'}"
-        yield Argument("out_pitch", f"pitch_of({shape})", f"pitch_of(exact_{d.buffer})", True)
-        groups = self.buffers[d.stage or d.buffer].groups
-        yield Argument("out_cap", self._group_cap(groups), "0", True)
-        if d.deal:
-            each = f"max(1, cdiv({dim_text(d.deal.cols.size, 'dims')}, W))"
-            yield Argument("out_each", each, each, True)
-        yield Argument("out_counters", f"self._{d.counters}", "None")
-        if d.kind == "hand_over":
-            yield Argument("out_done", f"self._{d.done}", "None")
-            if d.stage:
-                yield Argument("out_own", f"self._{d.stage}.local", "None")
-                yield Argument("out_arrived", f"self._{d.arrived}.local", "None")
-        else:
-            yield Argument("out_arrived", f"self._{d.arrived}.table", "None")
-        yield from self._chunk("out_chunk", self.launch.out_chunk)
-
     def _moves(self, m: Moves):
         x = m.name
-        chunk = self.launch.chunk if m.kind != "scatter" else self.launch.out_chunk
+        chunk = self.launch.out_chunk if m.leaving else self.launch.chunk
         local = f"self._{m.buffer}.local"
         if m.deal:
             yield from self._chunk(f"{x}_chunk", chunk)
             total, rows = dim_text(m.deal.cols.size, "dims"), dim_text(self.launch.rows, "bounds")
-            yield from (Argument(*found) for found in dealt(m, total, rows, m.source in self.pitched))
+            yield from (Argument(*found) for found in dealt(m, total, rows, self.buffers.get(m.source)))
             yield from (Argument(*found) for found in (rows_of(m, chunk, chunk_text(chunk)) if m.routing else ()))
             return
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
@@ -373,7 +340,7 @@ class LaunchView:
             return "n"
         return "depth" if operand.role == "a" or operand.transposed else "n"
 
-    def _group_cap(self, groups: str) -> str:
+    def group_cap(self, groups: str) -> str:
         return "stride_cap" if groups in ("whole", "shard") else slot_rows()
 
 

@@ -26,6 +26,7 @@ ORDERS = {
     "down_own": "previous ranks, own last",
     "ascending_own": "0, 1, ..., own last",
     "arrival": "as the plan brings them",
+    "leaving": "as the plan takes them along",
     "": "",
 }
 

@@ -54,7 +54,6 @@ def test_blocks_onto_columns_go_over_another_rank():
     (BLOCKS.format(", via = tma", STRAIGHT), "via = tma"),
     (BLOCKS.format(", side = pull", STRAIGHT), "side = pull"),
     (BLOCKS.format(", place = co_located", STRAIGHT).replace("place = own_sms(2), ", ""), "place = co_located"),
-    (BLOCKS.format("", "fetch t[rank] from before into t[before]"), "fetch"),
     (SCATTER.format(t="bf16", p=f"{SMALL}place = own_sms(1), route = p").replace("tp[2]", "tp[3]")
      + STEPS.format("reduce_scatter", "(rank + 1) mod tp", "adding", "tma", "(rank + 2) mod tp", "adding"),
      "via = tma"),

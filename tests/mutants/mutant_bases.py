@@ -112,6 +112,17 @@ def store_columns(policy: str) -> str:
     return text + f"op f(a, w) -> y {{ y = all_to_all(a @ w.T, M -> F) with {{ {SMALL}, {policy} }} }}\n"
 
 
+# The next rank fetches everything, and sends on what is for others.
+PLAN_DEAL = """
+plan p(t) : all_to_all over tp {
+    let before = (rank - 1) mod tp
+    for d in range(2, tp) {
+        fetch t[(before + d) mod tp] from before into t[tp + d]
+        send t[tp + d] to (before + d) mod tp into t[before]
+    }
+    fetch t[rank] from before into t[before]
+}
+"""
 PUSHED = "route = swizzle, via = ldst, side = push, place = co_located, buffers = 2"
 SPECS = {
     "gather_copy_pull": gather("route = swizzle, via = copy_engine, side = pull"),
@@ -141,6 +152,10 @@ SPECS = {
     "deal_ragged": deal_columns("route = direct, via = ldst, side = push, place = co_located, buffers = 1", 23),
     "deal_store_rows": DEALT
     + f"op f(a, v) -> y {{ y = all_to_all(a @ v.T, F -> M) with {{ {SMALL}, route = swizzle, buffers = 2 }} }}\n",
+    "plan_deal": DEALT + PLAN_DEAL
+    + f"op f(a, v) -> y {{ y = all_to_all(a @ v.T, F -> M) with {{ route = p, {ROUTED} }} }}\n",
+    "plan_fetch": DEALT + PLAN_DEAL
+    + f"op f(x, w) -> y {{ y = all_to_all(x, H -> M) @ w.T with {{ route = p, {ROUTED} }} }}\n",
     "deal_store_columns": store_columns("route = swizzle, buffers = 2"),
     "zigzag_gather": gather("route = swizzle, via = ldst, side = push, place = own_sms(1), buffers = 2")
     .replace("M @ tp", "M @ zigzag(tp)"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from mutant_faults import EITHER, SIGNAL, SIM, STORE, TILES, Fault, in_module, in_template, launches, moves
+from mutants_of_plans import no_barrier
 from mutants_of_schedules import PROOF, SCHEDULE, products, staging
 
 from chunkdsl.ir.policy import ChunkRows
 from chunkdsl.plan.routes import Walk
 
 TEMPLATE, HELPER, WRAPPER = "template", "helper", "wrapper"
+HOPS = "_deal_hops.py.jinja"
 MOVE, HOST, BY_CHUNK = "_deal.py.jinja", "_deal_host.py.jinja", "_tickets_by_chunk.py.jinja"
 ANY = ("proof", "simulator", "conformance", "exact", "float64")
 VALUES = ("exact", "float64")
@@ -95,6 +97,49 @@ FAULTS = (
     Fault(
         "counts tiles of all columns", "deal_store_columns", "missing signal", TEMPLATE, SIM,
         in_template(TILES, "columns = tl.maximum(tl.cdiv(each, BN), 1)", "columns = tl.maximum(tl.cdiv(n, BN), 1)"),
+    ),
+    # ---- along a plan
+    Fault(
+        "takes a block before its tiles are done", "plan_deal", "no wait for what is handed over", TEMPLATE, EITHER,
+        in_template(HOPS, "epoch, {{ view.sites[moves.done] }}", "0, {{ view.sites[moves.done] }}"),
+    ),
+    Fault(
+        "asks itself whether another's block is done", "plan_deal", "wait for the wrong rank's word", TEMPLATE, EITHER,
+        in_template(HOPS, 'p.flag_at(m ~ "_done", "holder", "word")', 'p.flag_at(m ~ "_done", "rank", "word")'),
+    ),
+    Fault(
+        "sends on what has not come", "plan_deal", "no wait before forwarding", TEMPLATE, EITHER,
+        in_template(HOPS, "if exists & (here >= W):", "if exists & (here >= 2 * W):"),
+    ),
+    Fault(
+        "tells the peer, not the reader of a block", "plan_deal", "signal at the wrong rank", TEMPLATE, EITHER,
+        in_template(HOPS, 'p.flag_at(m ~ "_arrived_peers", reader, "word")',
+                    'p.flag_at(m ~ "_arrived_peers", "peer", "word")'),
+    ),
+    Fault(
+        "hands over in the place of the next rank", "plan_deal", "a block lies where another belongs", TEMPLATE, ANY,
+        in_template(STORE, "}}owner * shard + row) * pitch", "}}(owner + 1) % W * shard + row) * pitch"),
+    ),
+    Fault(
+        "hands over in the other slot", "plan_deal", "wrong slot", TEMPLATE, ANY,
+        in_template(STORE, '"slot * out_held + " if view', '"(1 - slot) * out_held + " if view'),
+    ),
+    Fault(
+        "does not say that a block is done", "plan_deal", "missing signal", TEMPLATE, SIM,
+        in_template(SIGNAL, "if {{ target }} == rank:", "if {{ target }} >= 0:"),
+    ),
+    Fault(
+        "one buffer of what is handed over", "plan_deal", "reuse", SCHEDULE, PROOF,
+        change=no_barrier,
+    ),
+    Fault(
+        "fetches a block before it is staged", "plan_fetch", "no wait for staging", TEMPLATE, EITHER,
+        in_template(HOPS, "if (here < W) & (holder != rank):", "if (here < 0) & (holder != rank):"),
+        run={"slow": 0},
+    ),
+    Fault(
+        "fetches from its own copy", "plan_fetch", "wrong source", TEMPLATE, EITHER + VALUES,
+        in_template(HOPS, "lies = tl.load({{ m }}_source + holder)", "lies = tl.load({{ m }}_source + reader)"),
     ),
     # ---- tickets, staging, copies
     Fault(

@@ -89,7 +89,8 @@ def path_route(draw, contract: str, world: int) -> Route:
             for part in range(cuts):
                 source, target = Piece(place, part, cuts), Piece(there, part, cuts)
                 when, lane = (number, giver, taker, part), draw(0, 1)
-                steps[at].append(Step("send", source, target, to, False, when, lane, line=1))
+                action, issuer, peer = ("fetch", to, at) if draw(0, 1) else ("send", at, to)
+                steps[issuer].append(Step(action, source, target, peer, False, when, lane, line=1))
             at, place = to, there
     return Route("paths", contract, (world,), tuple(tuple(sorted(s, key=lambda x: x.when)) for s in steps))
 
@@ -174,8 +175,9 @@ def exchanges(route: Route) -> bool:
         each = parts // step.source.parts
         for part in range(step.source.part * each, (step.source.part + 1) * each):
             here = step.source.shard
-            block = (rank, here) if here < world else put.get((rank, here, part))
+            holder, reader = (rank, step.peer) if step.action == "send" else (step.peer, rank)
+            block = (holder, here) if here < world else put.get((holder, here, part))
             if block is None:
                 return False
-            put[step.peer, step.target.shard, part] = block
+            put[reader, step.target.shard, part] = block
     return all(put.get((r, q, part)) == (q, r) for r in range(world) for q in range(world) if q != r for part in (0, 1))

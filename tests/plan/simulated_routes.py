@@ -35,6 +35,14 @@ ADD = """    for i in range(1, tp) {{ for h in range(2) {{
     }} }}
 """
 ADDENDS = "tensor x : bf16[M, {wide} @ tp]\ntensor w : bf16[{wide} @ tp, 16]\n"
+PAIRS = """plan p(t) : all_to_all over tp {{
+    for i in range(tp) {{ for h in range(2) {{ if i < rank {{
+        send t[i] part h of 2 to i into t[rank] part h of 2
+        fetch t[rank] part h of 2 from i into t[i] part h of 2
+    }} }} }}
+}}
+"""
+PRODUCT = "all_to_all of a product"
 SPECS = {
     "all_gather": "tensor x : bf16[M @ tp, 16]\ntensor w : bf16[16, {wide} @ tp]\nplan p(t) : all_gather over tp {{\n"
     + GATHER + "}}\nop f(x, w) -> y {{ y = all_gather(x) @ w " + POLICY,
@@ -42,24 +50,29 @@ SPECS = {
     + "}}\nop f(x, w) -> y {{ y = reduce_scatter(x @ w, M) " + POLICY,
     "all_reduce": ADDENDS + "plan p(t) : all_reduce over tp {{\n" + ADD + GATHER
     + "}}\nop f(x, w) -> y {{ y = all_reduce(x @ w) " + POLICY,
-    "all_to_all": "dim D = {wide}\ntensor x : bf16[M, D @ tp]\ntensor w : bf16[D, 16]\n"
-    "plan p(t) : all_to_all over tp {{\n    for i in range(tp) {{ if i != rank {{\n"
-    "        for h in range(2) {{ send t[i] part h of 2 to i into t[rank] part h of 2 }}\n    }} }}\n"
-    "}}\nop f(x, w) -> y {{ y = all_to_all(x, D -> M) @ w " + POLICY,
+    "all_to_all": "dim D = {wide}\ntensor x : bf16[M, D @ tp]\ntensor w : bf16[D, 16]\n" + PAIRS
+    + "op f(x, w) -> y {{ y = all_to_all(x, D -> M) @ w " + POLICY,
+    PRODUCT: "dim D = {wide}\ntensor x : bf16[M @ tp, 16]\ntensor w : bf16[16, D]\n" + PAIRS
+    + "op f(x, w) -> y {{ y = all_to_all(x @ w, M -> D) " + POLICY,
 }  # fmt: skip
 
 
+def contract_of(kind: str) -> str:
+    """Of a spec above."""
+    return "all_to_all" if kind == PRODUCT else kind
+
+
 @cache
-def scheduled(contract: str, world: int) -> tuple[Schedule, Op]:
-    text = (HEAD + SPECS[contract]).format(world=world, wide=16 * world)
+def scheduled(kind: str, world: int) -> tuple[Schedule, Op]:
+    text = (HEAD + SPECS[kind]).format(world=world, wide=16 * world)
     checked = check_source(Source("r.chunk", text))
     assert checked.report.diagnostics == (), checked.report.diagnostics
     return checked.schedule, checked.program.ops[0]
 
 
-def along(route: Route) -> tuple[Schedule, OpSchedule]:
-    """The small spec of a contract, its op carried along a route."""
-    made, _ = scheduled(route.contract, route.world)
+def along(route: Route, kind: str = "") -> tuple[Schedule, OpSchedule]:
+    """A small spec, that of the route's contract or `kind`, its op carried along the route."""
+    made, _ = scheduled(kind or route.contract, route.world)
     routing = Routing("r", route.contract, ("tp",), 1, lambda world: route)
     halves = halves_of(routing) if route.contract == "all_reduce" else (routing, routing)
     of = {"scatter": halves[0], "gather": halves[1], "deal": routing}
@@ -67,18 +80,18 @@ def along(route: Route) -> tuple[Schedule, OpSchedule]:
     for n in made.ops[0].launches:
         moves = tuple(replace(m, routing=of[m.kind]) for m in n.moves)
         sums = n.sums and replace(n.sums, routing=halves[0])
-        visits = n.visits and of[n.moves[0].kind]
+        visits = n.visits and of[n.moves[0].kind if n.moves else "deal"]
         launches.append(replace(n, moves=moves, sums=sums, visits=visits))
     return made, replace(made.ops[0], launches=tuple(launches))
 
 
 @cache
-def emitted(contract: str, world: int, edit: Callable[[str], str] | None = None):
-    """The module of the small spec; `edit` changes its text."""
-    made, _ = scheduled(contract, world)
+def emitted(kind: str, world: int, edit: Callable[[str], str] | None = None):
+    """The module of a small spec; `edit` changes its text."""
+    made, _ = scheduled(kind, world)
     text = render_module(made, (world,))
     folder = Path(tempfile.mkdtemp(prefix="chunkdsl-routes-"))
-    return load(edit(text) if edit else text, folder, f"{contract}_{world}")
+    return load(edit(text) if edit else text, folder, f"{kind.replace(' ', '_')}_{world}")
 
 
 Tables = dict[str, list[list[tuple[int, ...]]]]  # rows of each rank, by name
@@ -90,19 +103,20 @@ def tables_of(op: OpSchedule, world: int) -> tuple[Tables, dict[str, RouteTable]
 
 
 def simulate(
-    route: Route, sizes, seed: int = 0, *, broken: Tables | None = None, edit: Callable[[str], str] | None = None
-) -> list[Row]:
+    route: Route, sizes, seed: int = 0, *, kind: str = "", broken: Tables | None = None,
+    edit: Callable[[str], str] | None = None,
+) -> list[Row]:  # fmt: skip
     """The rows of `verify` for calls of `sizes` rows along a route. `broken`: instead of the tables that it has."""
-    made, op = along(route)
+    made, op = along(route, kind)
     tables, found = tables_of(op, route.world)
-    module = emitted(route.contract, route.world, edit)
+    module = emitted(kind or route.contract, route.world, edit)
     held = {
         name: {route.world: (found[name].routing.parts(route.world), tuple(map(tuple, rows)))}
         for name, rows in (broken or tables).items()
     }
     of_class = next(v for v in vars(module).values() if getattr(v, "NAME", None) == "f")
     of_class.TABLES = held
-    typed = scheduled(route.contract, route.world)[1]
+    typed = scheduled(kind or route.contract, route.world)[1]
     return run_op(module, "R", made, op, typed, route.world, seed, [{"M": m} for m in sizes], pointers=True)
 
 
@@ -115,16 +129,16 @@ COLUMNS = {
     "hops": {"peer": 0, "shard": 1, "part": 2, "way": 3},
     "adding": {"peer": 0, "shard": 1, "part": 2, "place": 3, "first": 4, "early": 5},
     "final": {"final": 1},
-    "blocks": {"peer": 0, "here": 1, "there": 2, "giver": 3, "taker": 4, "part": 5},
+    "blocks": {"peer": 0, "here": 1, "there": 2, "giver": 3, "taker": 4, "part": 5, "way": 6},
 }
 FAULTS = ("drop", "again", "peer", "shard", "part", "way", "place", "first", "early", "final")
 OF_BLOCKS = ("here", "there", "giver", "taker")
 
 
-def spoil(draw, route: Route, fault: str) -> Tables | None:
+def spoil(draw, route: Route, fault: str, kind: str = "") -> Tables | None:
     """The tables of a route with one fault: a row dropped or carried twice, or one number of a row another. None where
     the route has no row for it."""
-    _, op = along(route)
+    _, op = along(route, kind)
     tables, found = tables_of(op, route.world)
     places = [(name, rank, i) for name, rows in tables.items() for rank in range(route.world)
               for i in range(len(rows[rank])) if fits(found[name], fault, rows[rank][i], route.world)]  # fmt: skip
@@ -167,6 +181,7 @@ def read_early(text: str) -> str:
     gather = text.replace("    if content != holder:\n", "    if content == W:\n")
     loop = "        for k in range({}):\n            came ="
     scatter = gather.replace(loop.format("count"), loop.format("0"))
-    deal = scatter.replace("    if here >= W:  # it lies", "    if here >= 2 * W:  # it lies")
-    assert deal != text
-    return deal
+    deal = scatter.replace("here >= W:  # it lies", "here >= 2 * W:  # it lies")
+    made = deal.replace("(here >= W):  # it lies", "(here >= 2 * W):  # it lies")
+    assert made != text
+    return made

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_routes import doubling_route, keeps_contract, path_route, ring_route, tree_route
-from simulated_routes import FAULTS, OF_BLOCKS, SPECS, along, read_early, simulate, spoil, wrong
+from simulated_routes import FAULTS, OF_BLOCKS, SPECS, along, contract_of, read_early, simulate, spoil, wrong
 
 from chunkdsl.check.worlds import route_breaches
 from chunkdsl.plan.trace import trace
@@ -21,43 +21,45 @@ MAKERS = {"tree": (tree_route, (2, 3, 4)), "ring": (ring_route, (2, 3, 4)), "dou
 PATHS = path_route, (2, 3, 4)
 
 
-def drawn(data, contract, kinds=tuple(MAKERS), worlds=WORLDS):
+def drawn(data, spec, kinds=tuple(MAKERS), worlds=WORLDS):
     """(draw, a random route that is right and has memory for what arrives)."""
 
     def draw(low, high):
         return data.draw(st.integers(low, high))
 
+    contract = contract_of(spec)
     make, found = PATHS if contract == "all_to_all" else MAKERS[data.draw(st.sampled_from(kinds))]
     route = make(draw, contract, data.draw(st.sampled_from([w for w in found if w in worlds])))
-    assume(not route_breaches(along(route)[1], route.world))
+    assume(not route_breaches(along(route, spec)[1], route.world))
     return draw, route
 
 
-@pytest.mark.parametrize("contract", SPECS)
+@pytest.mark.parametrize("spec", SPECS)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
-def test_contract_proof_and_simulator_agree_on_what_is_right(contract, data):
-    draw, route = drawn(data, contract)
+def test_contract_proof_and_simulator_agree_on_what_is_right(spec, data):
+    draw, route = drawn(data, spec)
     assert keeps_contract(route) and trace(route).breaches == ()
-    assert wrong(simulate(route, (2 * route.world + 1, 1), draw(0, 3))) == []
+    assert wrong(simulate(route, (2 * route.world + 1, 1), draw(0, 3), kind=spec)) == []
 
 
 @pytest.mark.parametrize("fault", (*FAULTS, *OF_BLOCKS))
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_what_is_broken_behind_the_proof_fails_in_the_simulator(fault, data):
-    adds, blocks = ("place", "first", "early", "final"), [c for c in SPECS if c == "all_to_all"]
-    some = [c for c in SPECS if c not in blocks and (fault not in adds or c != "all_gather")]
-    contract = data.draw(st.sampled_from(blocks if fault in OF_BLOCKS else some))
+    adds, blocks = ("place", "first", "early", "final"), [s for s in SPECS if contract_of(s) == "all_to_all"]
+    some = [s for s in SPECS if s not in blocks and (fault not in adds or s != "all_gather")]
+    spec = data.draw(st.sampled_from(blocks if fault in OF_BLOCKS else some))
     passed_on = fault in ("first", "early")  # there is something to pass on from three ranks
     kinds, worlds = (("tree", "ring"), WORLDS[1:]) if passed_on else (tuple(MAKERS), WORLDS)
-    draw, route = drawn(data, contract, kinds, worlds)
-    broken = spoil(draw, route, fault)
+    draw, route = drawn(data, spec, kinds, worlds)
+    broken = spoil(draw, route, fault, spec)
     assume(broken is not None)
-    assert wrong(simulate(route, (4 * route.world - 1,), draw(0, 3), broken=broken)), "nothing said so"
+    assert wrong(simulate(route, (4 * route.world - 1,), draw(0, 3), kind=spec, broken=broken)), "nothing said so"
 
 
-@pytest.mark.parametrize("contract", SPECS)
-def test_a_transfer_that_does_not_wait_for_what_it_passes_on_is_caught(contract):
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_transfer_that_does_not_wait_for_what_it_passes_on_is_caught(spec):
+    contract = contract_of(spec)
     route = (path_route if contract == "all_to_all" else ring_route)(lambda low, high: high, contract, 3)
-    assert any("race" in line for line in wrong(simulate(route, (11,), edit=read_early)))
+    assert any("race" in line for line in wrong(simulate(route, (11,), kind=spec, edit=read_early)))
