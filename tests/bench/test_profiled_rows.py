@@ -13,7 +13,8 @@ def page(*kernels):
 
 
 def test_a_line_has_a_kernels_time_and_what_its_warps_waited_for_most():
-    kernels = profiled_rows.counters(page(["mine", "362,000", "124", "3.4", "5.1", "79.7"], ["n/a", "", "", "", "", ""]))
+    rows = ["mine", "362,000", "124", "3.4", "5.1", "79.7"], ["n/a", "", "", "", "", ""]
+    kernels = profiled_rows.counters(page(*rows))
     mine, empty = map(profiled_rows.line, kernels)
     assert mine.startswith("| mine | 362 | - |") and mine.endswith("| 124 | - | 79.7 | wait 5.10, barrier 3.40 |")
     assert empty.startswith("| n/a | - |") and empty.endswith("| - |  |")
