@@ -57,6 +57,10 @@ class Diagnostic:
     help: str = ""
     fixes: tuple[Fix, ...] = ()
 
+    def __hash__(self) -> int:
+        # Hundreds are looked up after a keystroke: place and message tell nearly all apart.
+        return hash((self.code, self.message, self.span.start if self.span else -1))
+
 
 class Report:
     """Findings of one source, in order of place, each once.

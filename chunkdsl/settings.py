@@ -29,7 +29,7 @@ class Settings:
 
     def wants(self, d: Diagnostic) -> bool:
         """The longest beginning that fits decides. What says that something could not run (CD0) is always wanted."""
-        if d.code.startswith("CD0"):
+        if d.code.startswith("CD0") or not (self.select or self.ignore):
             return True
         chosen = max((len(c) for c in self.select or ("CD",) if d.code.startswith(c)), default=-1)
         refused = max((len(c) for c in self.ignore if d.code.startswith(c)), default=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,7 @@ class Source:
     _starts: list[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        starts = [0]
-        starts += [i + 1 for i, c in enumerate(self.text) if c == "\n"]
-        object.__setattr__(self, "_starts", starts)
+        object.__setattr__(self, "_starts", [0, *accumulate(len(line) + 1 for line in self.text.split("\n")[:-1])])
 
     def position(self, offset: int) -> tuple[int, int]:
         """1-based line and 1-based column of a code-point offset."""

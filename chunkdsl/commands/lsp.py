@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 
 
@@ -21,5 +22,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         print("chunkdsl lsp needs pygls: pip install 'chunkdsl[lsp]'", file=sys.stderr)
         return 2
+    # An answer makes thousands of objects and hardly a cycle; the server looks for those when nothing else is to do.
+    gc.set_threshold(100_000, 20, 20)
     make_server().start_io()
     return 0

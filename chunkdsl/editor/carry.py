@@ -17,41 +17,53 @@ from chunkdsl.editor.structure import shape_of, tokens
 from chunkdsl.source import Span
 
 _WORD = re.compile(r"((?<!\w)[A-Za-z_]\w*)")
+Place = tuple[int, int, int, bool]
 
 
 class Carrier:
-    """From an item and all that it builds on, in order, to any others: where a place lies and of what words a text is
-    made is looked up once for all of them."""
+    """From an item and all that it builds on, in order, to any others: where a place lies and which words of a text
+    are names is looked up once for all of them."""
 
     def __init__(self, here: Sequence[Segment]) -> None:
         self._here = here
         self._starts = [s.start for s in here]
-        self._words = [shape_of(s.text).words for s in here]
-        self._places: dict[int, tuple[int, int, int, bool] | None] = {}
-        self._pieces: dict[str, list[str]] = {}
+        shapes = [shape_of(s.text) for s in here]
+        free = frozenset().union(*(s.names for s in shapes))
+        self._names: dict[str, tuple[int, int]] = {}  # which item, and which of its words
+        for at, shape in enumerate(shapes):
+            for nth, word in enumerate(shape.words):
+                if word in free:
+                    self._names.setdefault(word, (at, nth))
+        self._places: dict[int, Place | None] = {}
+        self._forms: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {}
 
     def to(self, there: Sequence[Segment]) -> Callable[[Diagnostic], Diagnostic]:
         """What tells a finding of another item, and what that builds on."""
-        moves = [None if x is y else (y.start, tokens(y.text)) for x, y in zip(self._here, there, strict=True)]
-        names = {
-            a: b
-            for y, move, words in zip(there, moves, self._words, strict=True) if move
-            for a, b in zip(words, shape_of(y.text).words, strict=True) if a != b
-        }  # fmt: skip
+        starts = [y.start for y in there]
+        words, ends = {}, {}  # of items, as far as they are asked for
 
         def text(old: str) -> str:
-            return "".join([names.get(piece, piece) for piece in self._split(old)]) if old else old
+            if not old:
+                return old
+            form, slots = self._forms.get(old) or self._form(old)
+            if not slots:
+                return old
+            for at, _ in slots:
+                if at not in words:
+                    words[at] = shape_of(there[at].text).words
+            return form % tuple([words[at][nth] for at, nth in slots])
 
         def offset(old: int) -> int:
-            place = self._place(old)
-            if place is None or (move := moves[place[0]]) is None:
+            place = self._places[old] if old in self._places else self._place(old)
+            if place is None:
                 return old
-            start, new = move
-            _, token, by, behind = place
+            at, token, by, behind = place
             if token < 0:
-                return start
-            other, last = new[token]
-            return start + (last + min(by, 1) if behind else min(other + by, last))
+                return starts[at]
+            if at not in ends:
+                ends[at] = tokens(there[at].text)
+            other, last = ends[at][token]
+            return starts[at] + (last + min(by, 1) if behind else min(other + by, last))
 
         def span(old: Span) -> Span:
             start = offset(old.start)
@@ -67,18 +79,20 @@ class Carrier:
 
         return carry
 
-    def _split(self, text: str) -> list[str]:
-        if text not in self._pieces:
-            self._pieces[text] = _WORD.split(text)
-        return self._pieces[text]
+    def _form(self, text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """A text with a `%s` for each name, and where these stand."""
+        pieces = _WORD.split(text)
+        slots = tuple(self._names[piece] for piece in pieces if piece in self._names)
+        form = "".join("%s" if piece in self._names else piece.replace("%", "%%") for piece in pieces)
+        self._forms[text] = form, slots
+        return form, slots
 
-    def _place(self, offset: int) -> tuple[int, int, int, bool] | None:
+    def _place(self, offset: int) -> Place | None:
         """Which segment, which of its tokens, how far behind the start of that, or behind its end; None outside."""
-        if offset not in self._places:
-            self._places[offset] = self._find(offset)
+        self._places[offset] = self._find(offset)
         return self._places[offset]
 
-    def _find(self, offset: int) -> tuple[int, int, int, bool] | None:
+    def _find(self, offset: int) -> Place | None:
         at = bisect_right(self._starts, offset) - 1
         if at < 0 or offset > self._here[at].end:
             return None

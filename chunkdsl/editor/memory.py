@@ -25,10 +25,12 @@ class Remembered(Generic[Answer]):
         self.__doc__ = function.__doc__
 
     def __call__(self, text: str) -> Answer:
-        with self._lock:
-            if text in self._answers:
-                self._answers.move_to_end(text)
-                return self._answers[text]
+        try:
+            found = self._answers[text]
+            self._answers.move_to_end(text)
+            return found
+        except KeyError:  # not known, or another thread has just dropped it
+            pass
         answer = self._function(text)
         with self._lock:
             if text not in self._answers:

@@ -59,23 +59,23 @@ class _Change:
         self.closures = {root: sorted(self.relations.needed([root])) for root in self.relations.roots()}
         self.found: list[tuple[Staged, ...]] = [()] * len(parts)
         self.known = [LAST] * len(parts)
+        self.elsewhere: dict[str, tuple[str, ...]] = {}
 
     def check(self) -> Lint:
         groups, kept = self._look()
         firsts, taken = self._nearest(members[0] for members in groups.values())
         seen, stage = self._stages(taken)
         stale: set[int] = set()
-        bad: set[int] = set()
         alike: list[list[int]] = []
         for structure, members in groups.items():
             if members[0] not in firsts:
                 stale.update(members)
             elif any(seen[i] for i in self.closures[members[0]]):
-                bad |= self._sources(members, seen)
                 alike.append(members)
             else:
                 self.clean.add(structure, stage)
                 self._note(members, stage)
+        bad = self._sources(alike, seen)
         bad |= self._beside(kept, bad)
         found = seen
         if not self.relations.needed(bad) <= taken:
@@ -121,16 +121,19 @@ class _Change:
         old = [self._old(i) for i in closure]
         return any(self.before.found[i] for i in old) and all(self.before.known[i] >= 0 for i in old)
 
-    def _sources(self, members: Sequence[int], found: Found) -> set[int]:
-        """What the findings of roots of one structure stem from. `found`: those of the first. It is the roots, or else
-        what they build on, if that says the same by itself."""
-        first = self.closures[members[0]]
-        places = [at for at, i in enumerate(first) if found[i]]
-        if not found[members[0]]:
-            alone, _ = self._stages(self.relations.needed([first[at] for at in places]))
-            if all(alone[i] == found[i] for i in first):
-                return {self.closures[root][at] for root in members for at in places}
-        return set(members)
+    def _sources(self, alike: Sequence[Sequence[int]], found: Found) -> set[int]:
+        """What the findings of roots, in lists of one structure each, stem from. `found`: those of the first of each.
+        It is the roots, or else what they build on, if that says the same by itself."""
+        built_on = [i for members in alike if not found[members[0]] for i in self.closures[members[0]] if found[i]]
+        alone, _ = self._stages(self.relations.needed(built_on) if built_on else ())
+        sources: set[int] = set()
+        for members in alike:
+            first = self.closures[members[0]]
+            if not found[members[0]] and all(alone[i] == found[i] for i in first):
+                sources.update(self.closures[root][at] for at, i in enumerate(first) if found[i] for root in members)
+            else:
+                sources.update(members)
+        return sources
 
     def _beside(self, kept: Sequence[int], bad: Collection[int]) -> set[int]:
         """Those of the kept roots that build on something which is checked again and had findings: these may be
@@ -192,7 +195,9 @@ class _Change:
         return found, stage_of(s for part in found for s in part)
 
     def _elsewhere(self, kind: str) -> Iterable[str]:
-        return names_of(self.parts, self.relations.declaring, kind)
+        if kind not in self.elsewhere:
+            self.elsewhere[kind] = tuple(names_of(self.parts, self.relations.declaring, kind))
+        return self.elsewhere[kind]
 
     def _old(self, i: int) -> int | None:
         """Which segment of the text before a segment was; None if it was another one."""

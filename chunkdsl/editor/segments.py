@@ -10,6 +10,7 @@ from functools import cached_property
 from chunkdsl.check.syntax import ITEMS
 from chunkdsl.editor.memory import remember
 from chunkdsl.record import record
+from chunkdsl.source import Span
 from chunkdsl.syntax.items import cut
 from chunkdsl.syntax.mistakes import head
 
@@ -38,11 +39,17 @@ def segments(text: str) -> tuple[Segment, ...]:
     found: list[Segment] = []
     for span in cut(text)[1]:
         piece = text[span.start : span.end]
-        if found and head(text, span, ITEMS) is None:
+        if found and not begins(piece):
             found[-1] = Segment(found[-1].start, found[-1].text + piece)
         else:
             found.append(Segment(span.start, piece))
     return tuple(found)
+
+
+@remember
+def begins(piece: str) -> bool:
+    """Whether a piece starts, or seems to be meant to start, with an item's keyword."""
+    return head(piece, Span(0, len(piece)), ITEMS) is not None
 
 
 @remember
@@ -107,10 +114,9 @@ class Relations:
         declaring, found = self.declaring, []
         dims = {i for i, s in enumerate(self._segments) if s.text.startswith("dim")}
         for i, segment in enumerate(self._segments):
-            known = words(segment.text) & declaring.keys()
-            found.append(set().union(*(declaring[w] for w in known)) - {i})
-            if segment.text.startswith("use"):
-                found[i] |= dims
+            on = {j for w in words(segment.text) if w in declaring for j in declaring[w]}
+            on.discard(i)
+            found.append(on | dims if segment.text.startswith("use") else on)
         return found
 
     def needed(self, wanted: Iterable[int]) -> set[int]:

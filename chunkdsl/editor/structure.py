@@ -58,12 +58,14 @@ def vocabulary() -> frozenset[str]:
 
 @record
 class Shape:
-    """An item apart from names. `template`: its text without comments, blanks made one, words cut out. `words`: these,
-    in order. `names`: those that it declares and that may be others. `stay`: those that may not. `kind`: the first."""
+    """An item apart from names. `form`: its text without comments, blanks made one, and in place of each word which of
+    `distinct` it is: its words in order, each once. `words`: all of them. `names`: those that it declares and that may
+    be others. `stay`: those that may not. `kind`: the first."""
 
     text: str
-    template: str
+    form: str
     words: tuple[str, ...]
+    distinct: tuple[str, ...]
     names: frozenset[str]
     stay: frozenset[str]
     kind: str
@@ -72,24 +74,26 @@ class Shape:
 @remember
 def shape_of(text: str) -> Shape:
     rest, words = [], []
+    numbers: dict[str, int] = {}
     for part in _PART.findall(text):
         if part[0] == "#":
             rest.append(" ")
         elif part[0] in " \t\r\n":  # behind a line's end, column one matters
             rest.append("\n" if part[-1] == "\n" else " ")
         elif part[0] == "_" or part[0].isalpha():
-            rest.append("\0")
+            rest.append(f"\0{numbers.setdefault(part, len(numbers))}\0")
             words.append(part)
         else:
-            rest.append(part)
-    template = re.sub(r"[ \n]*\n[ \n]*", "\n", re.sub(r" +", " ", "".join(rest))).rstrip()
+            rest.append("\0-\0" if part == "\0" else part)
+    form = re.sub(r"[ \n]*\n[ \n]*", "\n", re.sub(r" +", " ", "".join(rest))).rstrip()
     kind = words[0] if words else ""
+    distinct = tuple(numbers)
     if kind not in _RENAMED:
-        return Shape(text, template, tuple(words), frozenset(), frozenset(words), kind)
+        return Shape(text, form, tuple(words), distinct, frozenset(), frozenset(words), kind)
     named = declares(text)
     stay = {w for groups in _PINNED.findall(text) for w in groups} - (named if kind == "dim" else set())
     names = frozenset(n for n in named if _NAME.fullmatch(n)) - vocabulary()
-    return Shape(text, template, tuple(words), names, frozenset(stay), kind)
+    return Shape(text, form, tuple(words), distinct, names, frozenset(stay), kind)
 
 
 @remember
@@ -105,17 +109,11 @@ def structure_of(shapes: Sequence[Shape], folder: str) -> Hashable:
         texts = tuple(s.text for s in shapes)
         return texts, folder, _files(texts, folder)
     free = frozenset().union(*(s.names for s in shapes)).difference(*(s.stay for s in shapes))
-    numbers = {name: -1 for name in free}  # by first appearance
+    numbers: dict[str, int] = {}  # by first appearance
     found: list[object] = []
     for shape in shapes:
-        found.append(shape.template)
-        for word in shape.words:
-            if (number := numbers.get(word)) is None:
-                found.append(word)
-            else:
-                if number < 0:
-                    number = numbers[word] = len(found)
-                found.append(number)
+        found.append(shape.form)
+        found += [numbers.setdefault(word, len(numbers)) if word in free else word for word in shape.distinct]
     return tuple(found)
 
 

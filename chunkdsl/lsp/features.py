@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache, partial
 
 from lsprotocol import types as lsp
 
-from chunkdsl.diagnostics import Diagnostic, Edit, Report, Severity
+from chunkdsl.diagnostics import Diagnostic, Edit, Label, Report, Severity
 from chunkdsl.editor import complete, names, values
 from chunkdsl.editor.reference import functions, keys, policies
 from chunkdsl.editor.relint import lint
@@ -47,23 +49,27 @@ _COMPLETIONS = {
 
 
 def diagnostics(document: Document, report: Report) -> list[lsp.Diagnostic]:
-    return [_diagnostic(document, d) for d in report.diagnostics]
+    @cache  # hundreds of findings of one cause have a place in common
+    def related(x: Label) -> lsp.DiagnosticRelatedInformation:
+        return _related(document, x)
+
+    return [_diagnostic(document, d, related) for d in report.diagnostics]
 
 
-def _diagnostic(document: Document, d: Diagnostic) -> lsp.Diagnostic:
-    line = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
-    related = [
-        lsp.DiagnosticRelatedInformation(lsp.Location(document.uri, document.lines.range(x.span)), x.message)
-        for x in d.labels
-        if x.message
-    ]
+def _related(document: Document, x: Label) -> lsp.DiagnosticRelatedInformation:
+    return lsp.DiagnosticRelatedInformation(lsp.Location(document.uri, document.lines.range(x.span)), x.message)
+
+
+def _diagnostic(
+    document: Document, d: Diagnostic, related: Callable[[Label], lsp.DiagnosticRelatedInformation]
+) -> lsp.Diagnostic:  # fmt: skip
     return lsp.Diagnostic(
-        range=document.lines.range(d.span) if d.span else line,
+        range=document.lines.range(d.span) if d.span else lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0)),
         message="\n".join(part for part in dict.fromkeys((d.message, d.label, d.help)) if part),
         severity=_SEVERITIES[d.severity],
         code=d.code,
         source="chunkdsl",
-        related_information=related or None,
+        related_information=[related(x) for x in d.labels if x.message] or None,
         tags=[lsp.DiagnosticTag.Unnecessary] if d.name == "unused-ignore" else None,
     )
 
@@ -80,7 +86,7 @@ def code_actions(document: Document, span_range: lsp.Range) -> list[lsp.CodeActi
                 lsp.CodeAction(
                     title=f"{fix.title} ({d.code})",
                     kind=lsp.CodeActionKind.QuickFix,
-                    diagnostics=[_diagnostic(document, d)],
+                    diagnostics=[_diagnostic(document, d, partial(_related, document))],
                     is_preferred=fix.safe,
                     edit=_edits(document, fix.edits),
                 )

@@ -17,8 +17,9 @@ class Lines:
 
     def __init__(self, text: str, encoding: str = "utf-16") -> None:
         self.text = text
-        self._starts = [0, *(m.end() for m in _LINE_END.finditer(text))]
-        self._ends = [*(m.start() for m in _LINE_END.finditer(text)), len(text)]
+        breaks = [m.span() for m in _LINE_END.finditer(text)]
+        self._starts = [0, *(end for _, end in breaks)]
+        self._ends = [*(start for start, _ in breaks), len(text)]
         self._encoding = encoding
 
     def position(self, offset: int) -> lsp.Position:
@@ -26,7 +27,11 @@ class Lines:
         return lsp.Position(line, self._units(self.text[self._starts[line] : offset]))
 
     def range(self, span: Span) -> lsp.Range:
-        return lsp.Range(self.position(span.start), self.position(span.end))
+        start = self.position(span.start)
+        if span.end > self._ends[start.line]:
+            return lsp.Range(start, self.position(span.end))
+        more = self._units(self.text[span.start : span.end])
+        return lsp.Range(start, lsp.Position(start.line, start.character + more))
 
     def offset(self, position: lsp.Position) -> int:
         """A position behind the end of its line or text counts as that end."""
@@ -47,6 +52,8 @@ class Lines:
         return self.range(Span(0, len(self.text)))
 
     def _units(self, text: str) -> int:
+        if text.isascii():
+            return len(text)
         if self._encoding == "utf-16":
             return len(text) + sum(c > "\uffff" for c in text)
         return len(text) if self._encoding == "utf-32" else len(text.encode("utf-8", "surrogatepass"))
