@@ -1,4 +1,4 @@
-"""Completion as a person has it: a shell on a terminal, a line typed in part, the tab key. For each shell that is there."""
+"""Completion as a person has it: a shell on a terminal, part of a line, the tab key. For each shell that is there."""
 
 import fcntl
 import os
