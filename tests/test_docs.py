@@ -259,8 +259,6 @@ NOT_BUILT = {
     "`min max": [f"{HEAD}dim Z = {f}({', '.join('M8'[: n])})\n" for f, n in FUNCTIONS.items() if f != "cdiv"],
     "gathering or": [op("h, v", "all_gather(h) @ v"), op("h, u", "reduce_scatter(h @ u.T, N)")],
     "`all_to_all` of": [
-        "mesh dp[2], tp[4]\ndim M = 1..64\ndim K = 256\ntensor x : bf16[M @ tp, K]\n"
-        "op f(x) -> y { y = all_to_all(x, M -> K) }\n",
         HEAD + "dim R = 8\ntensor z : bf16[R, M @ tp, K]\nop f(z) -> y { y = all_to_all(z, M -> K) }\n",
         op("x, u", "all_reduce((all_to_all(x, M -> K) with { via = ldst }) @ u.T) with { algorithm = one_shot }"),
     ],

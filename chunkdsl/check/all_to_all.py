@@ -83,24 +83,25 @@ def all_to_all_from_other_dimension(
 
 @rule("CD297", "all-to-all-onto-sharded-dimension")
 def all_to_all_onto_sharded(name: str, axis: str, span: Span, labels: tuple[Label, ...]) -> Finding:
-    """The second dimension of `D1 -> D2` is sharded over another mesh axis already.
+    """The second dimension of `D1 -> D2` is sharded over an inner mesh axis already.
 
-    Cutting it once more would make shards of two axes, in an order that the spec does not give: gather it first, or
-    move the shards of the other axis.
+    The outer axis cuts first, everywhere. Cutting by it what an inner axis has cut would leave strided shards: gather
+    the dimension first, or move the shards of the inner axis. Onto a dimension that an outer axis has cut the inner
+    one may be moved.
 
     Fails:
         mesh dp[2], tp[4]
         dim M = 1..64
         dim H = 256
-        tensor x : bf16[M @ dp, H @ tp]
-        op f(x) -> y { y = all_to_all(x, H -> M) * 2 }
+        tensor x : bf16[M @ tp, H @ dp]
+        op f(x) -> y { y = all_to_all(x, H -> M, over = dp) * 2 }
 
     Mended:
         mesh dp[2], tp[4]
         dim M = 1..64
         dim H = 256
         tensor x : bf16[M @ dp, H @ tp]
-        op f(x) -> y { y = all_to_all(all_gather(x, over = dp), H -> M) * 2 }
+        op f(x) -> y { y = all_to_all(x, H -> M, over = tp) * 2 }
     """
-    return Finding(f"{name} is sharded over {axis} already", span, f"over {axis}", labels,
+    return Finding(f"{name} is sharded over {axis} already, and that is an inner axis", span, f"over {axis}", labels,
                    f"gather it over {axis} first")

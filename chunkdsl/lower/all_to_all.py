@@ -18,7 +18,8 @@ from chunkdsl.syntax import nodes
 def all_to_all(
     call: nodes.Call, t: Operand, move: nodes.MoveArg, axis: int | None, speech: Speech
 ) -> tuple[Typed, int, int, int] | Diagnostic:
-    """Shard(D1) -> Shard(D2) over one axis. The type, the axis, D1 and D2. `axis` None: the one that shards D1."""
+    """Shard(D1) -> Shard(D2) over one axis. The type, the axis, D1 and D2. `axis` None: the one that shards D1. Onto a
+    D2 that outer axes have cut: the axis is then the innermost."""
     names = move.source.text, move.target.text
     dims = [_dimension(n.text, n.span, t, speech) for n in (move.source, move.target)]
     if (wrong := next((d for d in dims if isinstance(d, Diagnostic)), None)) is not None:
@@ -40,7 +41,7 @@ def all_to_all(
     if inner:
         return axis_rules.shards_out_of_order(speech.axis(found), speech.axis(inner[-1]), call.span,
                                               "this would leave strided shards", f"move {speech.axis(inner[-1])} first")
-    taken = next((i for i in shards if t.type.placements[i].dim == target), None)
+    taken = next((i for i in shards if t.type.placements[i].dim == target and i > found), None)
     if taken is not None:
         return rules.all_to_all_onto_sharded(names[1], speech.axis(taken), move.target.span, t.labels())
     placements = list(t.type.placements)

@@ -23,7 +23,6 @@ from chunkdsl.plan.schedule import (
     Buffer,
     Deal,
     Destination,
-    Extent,
     Flags,
     Moves,
     Operand,
@@ -51,11 +50,12 @@ class Dealing(OverRowsLaunches):
         return Operand(copy, "a", self._dtype(value), copy, self._layout(value))
 
     def _deal(self, value: Value) -> Deal:
-        if len(self.program.mesh.axes) > 1:
-            self._refuse("all_to_all on a mesh of two axes", "use one axis, or gather and scatter", value.span)
+        if len(self.over) > 1:
+            self._refuse("all_to_all over two axes together", "exchange over one axis, then the other", value.span)
         if value.type.rank != 2:
             self._refuse("all_to_all of a tensor that is not a matrix", "reshape it before the call", value.span)
-        return Deal("columns" if value.attrs["target"] else "rows", Extent(value.type.shape[1], True))
+        onto = "columns" if value.attrs["target"] else "rows"
+        return Deal(onto, self._cols(value if onto == "columns" else value.args[0]))
 
     def _arriving(self, value: Value, name: str):
         """Operand that reads the value, and (moves, staging, settled policy), as `_gather` has them."""

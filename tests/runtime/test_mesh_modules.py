@@ -24,6 +24,9 @@ tensor v  : bf16[H, F @ tp]
 tensor wf : bf16[F @ (dp, tp), H]
 tensor vf : bf16[H, F @ (dp, tp)]
 tensor wd : bf16[F, H @ tp]
+tensor wh : bf16[F, H]
+tensor wt : bf16[F @ dp, H]
+tensor k  : bf16[M, H]
 tensor b  : bf16[H]
 """
 TILE = "tile = 16x16x16, chunk = 8 along M"
@@ -32,6 +35,14 @@ OPS = {
     f"    h = gelu(all_gather(x, over = tp) @ w.T) with {{ {TILE} }}\n"
     f"    y = reduce_scatter(h @ v.T, M, over = tp) + x with {{ {TILE}, via = ldst, place = own_sms(1) }}\n}}",
     "outer axis": f"op f(u, wd) -> y {{ y = all_gather(u, over = dp) @ wd.T with {{ {TILE}, via = ldst }} }}",
+    "all_to_all and back": f"""op f(u, wh) -> y {{
+    g = all_to_all(u, H -> M, over = tp) with {{ via = ldst, side = pull }}
+    y = all_to_all(gelu(g @ wh.T), M -> F, over = tp) with {{ {TILE} }}
+}}""",
+    "all_to_all along the outer axis, by a plan": f"""plan p(t) : all_to_all over dp {{
+    for i in range(1, dp) {{ fetch t[dp_rank] from (dp_rank + i) mod dp into t[(dp_rank + i) mod dp] }}
+}}
+op f(k, wt) -> y {{ y = all_to_all(k @ wt.T, F -> M, over = dp) with {{ {TILE}, route = p, place = own_sms(1) }} }}""",
     "both axes": "op f(x, wf, vf, b) -> y {\n"
     f"    h = relu(all_gather(x, over = (dp, tp)) @ wf.T) with {{ {TILE} }}\n"
     f"    y = reduce_scatter(h @ vf.T, M, over = (dp, tp)) + b with {{ {TILE}, route = ring }}\n}}",
@@ -146,6 +157,8 @@ def no_signal_between_nodes(text):
 PLANTED = [
     ("data and tensor parallel", wrong_subgroup),
     ("outer axis", swapped_axes),
+    ("all_to_all along the outer axis, by a plan", swapped_axes),
+    ("all_to_all and back", swapped_indices),
     ("data and tensor parallel", swapped_indices),
     ("both axes", flat_shards),
     ("both axes", flat_heights),
