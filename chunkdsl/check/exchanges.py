@@ -9,7 +9,7 @@ from chunkdsl.source import Span
 
 @rule("CD640", "validity-needs-small-all-reduce")
 def validity_without_exchange(key: str, why: str, span: Span) -> Finding:
-    """`validity`, `assume`, `retry` and `buffers = 3` say how the words of a small all-reduce are known to be valid.
+    """`validity`, `assume` and `retry` say how the words of a small all-reduce are known to be valid.
 
     A small all-reduce is an op around `all_reduce` of a parameter, whose other statements are pointwise or `rms_norm`,
     with no transport of its own (`chunk`, `route`, `side`, `place`, `order`, `via = tma`). Tiles of a product signal

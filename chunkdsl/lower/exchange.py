@@ -66,12 +66,12 @@ def refuse_outside(op: Op, program: Program, report: Report) -> bool:
     """What only an exchange has, in an op that is none. True if there was any."""
     found = []
     for v in values_of(op):
-        keys = [k for k in KEYS if getattr(v.policy, k) is not None] + ["buffers = 3"] * (v.policy.buffers == 3)
+        keys = [k for k in KEYS if getattr(v.policy, k) is not None]
         if v.policy.via == "multimem" and not keys:
             why, legal = "the switch adds up nothing but the payload of a small all-reduce", "write via = ldst"
             found.append(transport_not_legal(v.kind, "via = multimem", why, legal, v.policy.spans["via"]))
         for key in keys[:1]:
-            span = v.policy.spans[key.split(" ")[0]]
+            span = v.policy.spans[key]
             why = "it has a transport of its own" if v.args[0].kind == "param" else "its operand is no parameter"
             why = f"it is {v.kind}" if v.kind != "all_reduce" else why
             why = "the mesh has two axes" if len(program.mesh.axes) > 1 else why

@@ -21,7 +21,8 @@ from chunkdsl.syntax import nodes
 # Attributes of a generated module's class; a test holds them against runtime/instance.py.
 OP_NAMES_TAKEN = (
     "check", "close", "placements", "symmetric_bytes", "machine", "mesh", "ranks", "pid", "limit", "check_calls",
-    "bounds", "why_not", "tma", "AXES", "RANKS", "NAME", "OPS", "RANGES", "PROVEN", "DIGEST", "COMMAND", "GENERATOR",
+    "bounds", "why_not", "tma", "AXES", "RANKS", "NAME", "OPS", "RANGES", "PROVEN", "DIGEST", "TUNED", "COMMAND",
+    "GENERATOR",
 )  # fmt: skip
 ARGUMENTS_TAKEN = ("self", "out")
 KINDS = ("axis", "dim", "tensor", "op", "kernel", "plan")  # of names that may not be declared twice

@@ -34,7 +34,7 @@ def paired_policy(forward: Value, kind: str) -> Policy:
         return ordinary(policy)
     keys = [k for k in CARRIED.get(kind, GATED) if getattr(policy, k) is not None]
     kept = {k: getattr(policy, k) for k in keys if _serves(k, policy, kind)}
-    if kept.get("buffers") == 2 and kind != "reduce_scatter" and "via" not in kept and kept.get("route") != "ring":
+    if kept.get("buffers") in (2, 3) and kind != "reduce_scatter" and "via" not in kept and kept.get("route") != "ring":
         del kept["buffers"]  # `auto` becomes a copy engine, whose addresses are fixed
     return Policy(**kept, spans={k: s for k, s in policy.spans.items() if k in kept})
 

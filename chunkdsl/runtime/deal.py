@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from chunkdsl.runtime.device import arrive, set_flag, wait_flag, words_of
+from chunkdsl.runtime.device import arrive, set_flag, slot_of, wait_flag, words_of
 from chunkdsl.runtime.operation import cdiv, padded, pitch_of, shard_rows
 
 
@@ -54,7 +54,7 @@ def deal_block(
     wait). `pitch` and `sent_pitch` count 16 bytes, `source_pitch` elements; EVEN: all columns are multiples of 8."""
     if active != 0:
         epoch = tl.load(state)
-        slot = (epoch & (SLOTS - 1)).to(tl.int64)
+        slot = slot_of(epoch, SLOTS)
         VEC: tl.constexpr = 128 // source.dtype.element_ty.primitive_bitwidth
         down = source_pitch // VEC * VEC if EVEN else source_pitch
         left = from_col // VEC * VEC if EVEN else from_col

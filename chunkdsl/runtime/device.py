@@ -255,11 +255,25 @@ def tanh_grad(x):
     return 1.0 - t * t
 
 
+@triton.jit
+def slot_of(epoch, SLOTS: tl.constexpr):
+    """Which of an op's buffers a call uses."""
+    if SLOTS == 3:
+        slot = (epoch.to(tl.uint32, bitcast=True) % 3).to(tl.int64)
+    else:
+        slot = (epoch & (SLOTS - 1)).to(tl.int64)
+    return slot
+
+
 @triton.jit(do_not_specialize=["active"])
-def open_call(state, word, active, HOST_WORD: tl.constexpr):
-    """Advance the epoch; copy engines signal with the pinned host word."""
+def open_call(state, word, active, HOST_WORD: tl.constexpr, SLOTS: tl.constexpr):
+    """Advance the epoch; copy engines signal with the pinned host word. Epochs run through all 32 bits, as flags
+    compare by signed difference. With three slots they go on with 4 after the last one, so that neighbours stay in
+    neighbouring slots, of three (`slot_of`) and of two (`agree_call`)."""
     if active != 0:
         epoch = tl.load(state) + 1
+        if SLOTS == 3:
+            epoch = tl.where(epoch == 0, 4, epoch)
         tl.store(state, epoch)
         if HOST_WORD:
             tl.store(word, epoch)
@@ -305,7 +319,7 @@ def stage_shard(
         if COPY:
             VEC: tl.constexpr = 128 // source.dtype.element_ty.primitive_bitwidth
             width = n // VEC * VEC
-            to = buffer + ((epoch & (SLOTS - 1)).to(tl.int64) * cap + rank.to(tl.int64) * stride) * (pitch * VEC)
+            to = buffer + (slot_of(epoch, SLOTS) * cap + rank.to(tl.int64) * stride) * (pitch * VEC)
             for row in range(tl.program_id(0) * BR, height, tl.num_programs(0) * BR):
                 down = tl.arange(0, BR)
                 for col in range(0, n, BC):

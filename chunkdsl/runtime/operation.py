@@ -277,7 +277,7 @@ class Operation(Failures, PlacedCalls, Replays):
         if self.why_not is not None:
             return self.machine.empty(shape, self.PARAMETERS[name][0])
         if name not in self.GATHERED or self.SLOTS != 1:
-            why = "alternates between two buffers (write buffers = 1)" if name in self.GATHERED else "is not gathered"
+            why = "alternates between buffers (write buffers = 1)" if name in self.GATHERED else "is not gathered"
             raise ValueError(f"{self.NAME}: {name} {why}, so it has no place to be produced in")
         gathered, dim, *before = self.GATHERED[name]
         rows = self.cut(given[dim], before) if given.get(dim) else shape[0] * self.world
@@ -340,7 +340,7 @@ class Operation(Failures, PlacedCalls, Replays):
 
     def open(self, active, dims):
         args = dict(state=self.state.local, word=self.word, active=active)
-        self.machine.launch(open_call, 1, args, dict(HOST_WORD=self.HOST_WORD), 1, 1)
+        self.machine.launch(open_call, 1, args, dict(HOST_WORD=self.HOST_WORD, SLOTS=self.SLOTS), 1, 1)
         if self.module.check_calls:
             self.agree_in_kernel(active, dims)
 

@@ -14,6 +14,7 @@ from chunkdsl.verify.verify import load
 
 MANY = 20
 NEAR = 2**31 - 3
+OVER = NEAR + 4 - 2**32  # four calls later
 
 
 def results(m, parts, rank, rows):
@@ -40,9 +41,14 @@ def test_many_calls_of_changing_sizes(built, ranks, draw, same_bits, policy):
     assert ranks(built(policy), body, seed=2) == [(True, len(sizes))] * 2
 
 
-@pytest.mark.parametrize("policy", ["buffers = 1", "buffers = 2"])
-def test_epochs_run_over_the_largest_integer(built, ranks, draw, same_bits, policy):
-    """Flags are compared by a signed difference, so the call after 2**31 - 1 is not 2**32 calls late."""
+@pytest.mark.parametrize(
+    ("policy", "near", "up", "down"),  # the policy is that of `up`
+    [("buffers = 1", NEAR, OVER, OVER), ("buffers = 2", NEAR, OVER, OVER), ("buffers = 3", NEAR, OVER, OVER),
+     ("buffers = 3", -2, 6, 2)],
+)  # fmt: skip
+def test_epochs_run_over_the_largest_integer(built, ranks, draw, same_bits, policy, near, up, down):
+    """Flags are compared by a signed difference, so the call after 2**31 - 1 is not 2**32 calls late. With three
+    buffers the call after -1 has a number that leaves neighbours in neighbouring slots."""
     parts, _ = draw(MANY, 2)
 
     def body(m, machine):
@@ -50,8 +56,8 @@ def test_epochs_run_over_the_largest_integer(built, ranks, draw, same_bits, poli
         for op in (m.up, m.down):
             for name, words in vars(op).items():
                 if name.endswith(("closed", "_arrived", "_ready", "_done")) and words is not None:
-                    getattr(words, "local", words).fill_(NEAR)
-            op.state.local[0] = NEAR
+                    getattr(words, "local", words).fill_(near)
+            op.state.local[0] = near
         machine.barrier()
         fused = [results(m, parts, machine.rank, MANY) for _ in range(4)]
         m.check()
@@ -60,8 +66,7 @@ def test_epochs_run_over_the_largest_integer(built, ranks, draw, same_bits, poli
         good = all(same_bits(a, b) for pair in fused for a, b in zip(pair, wanted, strict=True))
         return good, int(m.up.state.local[0]), int(m.down.state.local[0])
 
-    wrapped = NEAR + 4 - 2**32
-    assert ranks(built(policy), body) == [(True, wrapped, wrapped)] * 2
+    assert ranks(built(policy), body) == [(True, up, down)] * 2
 
 
 def test_a_call_without_rows_gives_empty_results_and_takes_part(two_ops, ranks, draw):
@@ -194,7 +199,7 @@ def test_a_buffer_is_refused_where_nothing_can_be_produced_in_place(two_ops, bui
         return True
 
     def double(m, machine):
-        with pytest.raises(ValueError, match=r"x alternates between two buffers \(write buffers = 1\)"):
+        with pytest.raises(ValueError, match=r"x alternates between buffers \(write buffers = 1\)"):
             m.up.buffer("x", (10, 32))
         return True
 
