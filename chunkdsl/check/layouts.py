@@ -67,27 +67,31 @@ def layout_argument(layout: str, why: str, span: Span, instead: str, fixes: tupl
 
 
 @rule("CD622", "layout-on-two-axes")
-def layout_on_two_axes(layout: str, span: Span, instead: str, fixes: tuple[Fix, ...]) -> Finding:
-    """The layouts zigzag and cyclic are for meshes of one axis.
+def layout_on_two_axes(what: str, span: Span, label: str, instead: str, fixes: tuple[Fix, ...] = ()) -> Finding:
+    """A dimension with a layout is cut by one mesh axis, and ops that use it communicate over that axis.
 
-    On two axes a shard is cut twice, by the outer axis and then by the inner one, as DTensor nests `Shard`s. A layout
-    of one of them has no such nesting, so that in this version a mesh of two axes has contiguous shards alone, also of
-    dimensions that one axis cuts.
+    On a mesh of two axes a tensor may have a zigzag or cyclic dimension, and the other axis may cut another one. What
+    is not built: a layout of both axes together; a dimension that the two axes cut one after the other, one of them in
+    a layout; and an op over the other axis, whose ranks would hold rows of uneven sizes that no axis of its own has
+    cut. Such an op takes contiguous shards, or the whole.
 
     Fails:
         mesh dp[2], tp[4]
         dim M = 1..64
-        tensor x : bf16[M @ zigzag(tp), 32]
-        op f(x) -> y { y = x * 2 }
+        dim F = 128
+        tensor x : bf16[M @ zigzag(dp), F @ tp]
+        tensor w : bf16[32, F @ tp]
+        op f(x, w) -> y { y = all_reduce(x @ w.T) }
 
     Mended:
         mesh dp[2], tp[4]
         dim M = 1..64
-        tensor x : bf16[M @ tp, 32]
-        op f(x) -> y { y = x * 2 }
+        dim F = 128
+        tensor x : bf16[M @ dp, F @ tp]
+        tensor w : bf16[32, F @ tp]
+        op f(x, w) -> y { y = all_reduce(x @ w.T) }
     """
-    return Finding(f"the layout `{layout}` on a mesh of two axes", span, "only a mesh of one axis has layouts",
-                   help=instead, fixes=fixes)
+    return Finding(what, span, label, help=instead, fixes=fixes)
 
 
 @rule("CD623", "layout-not-built-here")

@@ -98,7 +98,7 @@ def _reduce_scatter(e: Expressions, call: nodes.Call) -> Operand | None:
     if not e.file.dims.is_dim(name.name, name.span):
         e.fail()
         return None
-    layout = CONTIGUOUS if written is None else find_layout(written, e.file.mesh)
+    layout = CONTIGUOUS if written is None else find_layout(written)
     if isinstance(layout, Diagnostic):
         e.fail(layout)
         return None

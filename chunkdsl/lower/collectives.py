@@ -10,6 +10,7 @@ from dataclasses import replace
 from chunkdsl.check import axes as axis_rules
 from chunkdsl.check import placements as rules
 from chunkdsl.check import shapes as shape_rules
+from chunkdsl.check.layouts import layout_on_two_axes
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix
 from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.types import Partial, Placement, Replicate, Shard, TensorType, shards
@@ -73,6 +74,11 @@ def reduce_scatter(
         return axis_rules.shards_out_of_order(speech.axis(axis), speech.axis(inner[0]), call.span,
                                          f"{speech.axis(inner[0])} has cut {name} already",
                                          f"scatter over {speech.axis(axis)} first")
+    outer = next((p.layout for i, p in enumerate(t.type.placements) if i < axis and shards(p, dim)), None)
+    if outer is not None and (outer, layout) != (CONTIGUOUS, CONTIGUOUS):
+        odd = outer if outer != CONTIGUOUS else layout
+        return layout_on_two_axes(f"{name} would be cut by two axes, one of them in the layout {odd}", span,
+                                  "a dimension with a layout is cut by one axis", "use contiguous shards of both")
     return Typed(_with(t.type, axis, Shard(dim, layout)), t.dims), axis, dim
 
 

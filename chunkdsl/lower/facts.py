@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+from chunkdsl.check.layouts import layout_on_two_axes
 from chunkdsl.check.meshes import axes_mixed_in_one_op, sharded_behind_the_op
 from chunkdsl.check.targets import dtype_not_built, pattern_not_built
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value, axes_of
 from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.meshes import bindings, grid_of
-from chunkdsl.ir.types import DimRef, Share, SymSize, evaluate, shards
+from chunkdsl.ir.types import DimRef, Shard, Share, SymSize, evaluate, shards
 from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
 from chunkdsl.plan.settled import Settlement
@@ -62,7 +63,7 @@ class Facts:
 
     def _communicates_over(self) -> tuple[int, ...]:
         """The mesh axes over which the collectives of the op run: among their ranks it is an op of one axis. An op
-        without collectives is one over the inner axis."""
+        without collectives is one over an axis that has a layout, or over the inner one."""
         found: dict[tuple[int, ...], Value] = {}
         for v in values_of(self.op):
             if axes := axes_of(v):
@@ -73,7 +74,9 @@ class Facts:
             words = (" and ".join(axes[i] for i in over) for over in (first, second))
             self.report.add(axes_mixed_in_one_op(*words, two.span, one.span))
             raise Refused
-        return next(iter(found), (len(axes) - 1,) if axes else ())
+        odd = [i for p in self.op.params for i, at in enumerate(p.value.type.placements)
+               if isinstance(at, Shard) and at.layout != CONTIGUOUS]  # fmt: skip
+        return next(iter(found), (odd[0] if odd else len(axes) - 1,) if axes else ())
 
     def _extent(self, value: Value, dim: int) -> Extent:
         """The axes of the op cut what the others leave: `sharded` says that they do, `Share` that others do."""
@@ -89,6 +92,12 @@ class Facts:
         together = len(self.over) == 1
         for i in cut:
             if not (together and i in self.over):
+                if (layout := value.type.placements[i].layout) != CONTIGUOUS:
+                    over = " and ".join(axes[j].name for j in self.over)
+                    what = f"rows or columns in the layout {layout.over(axes[i].name)} in an op over {over}"
+                    self.report.add(layout_on_two_axes(what, value.span, f"{size} is not cut by {over}",
+                                                       "use contiguous shards there, or gather it in an op before"))
+                    raise Refused
                 size = Share(size, axes[i].name)
         return Extent(size, together and bool(own))
 

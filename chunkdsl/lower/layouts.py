@@ -13,7 +13,7 @@ from chunkdsl.check import names as name_rules
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Diagnostic, Edit, Fix, Label
 from chunkdsl.ir.layouts import CONTIGUOUS, Cyclic, Layout, Zigzag
-from chunkdsl.ir.types import Mesh, Shard
+from chunkdsl.ir.types import Shard
 from chunkdsl.lower.nearest import Nearest
 from chunkdsl.lower.operands import Operand, Speech
 from chunkdsl.source import Span
@@ -42,7 +42,7 @@ def as_written(layout: nodes.Layout) -> Written:
     return Written(layout.kind.text, layout.kind.span, axes, len(names), layout.argument, layout.span)
 
 
-def find_layout(w: Written, mesh: Mesh | None) -> Layout | Diagnostic:
+def find_layout(w: Written) -> Layout | Diagnostic:
     """The layout, or what is wrong with it."""
     text = f"{w.kind}({w.axes}{'' if w.argument is None else f', {w.argument}'})"
     plain = (Fix(f"use contiguous shards: {w.axes}", (Edit(w.span, w.axes),)),)
@@ -51,8 +51,9 @@ def find_layout(w: Written, mesh: Mesh | None) -> Layout | Diagnostic:
                                        "layouts are zigzag, cyclic, ragged")
     if w.kind == "ragged":
         return not_built_yet("the layout `ragged`", w.span, f"use contiguous shards: `@ {w.axes}`")
-    if w.count > 1 or (mesh is not None and len(mesh.axes) > 1):
-        return rules.layout_on_two_axes(text, w.span, f"use contiguous shards: `@ {w.axes}`", plain)
+    if w.count > 1:
+        return rules.layout_on_two_axes(f"the layout `{text}` of two axes together", w.span, "a layout is of one axis",
+                                        f"use contiguous shards: `@ {w.axes}`", plain)
     if w.kind == "zigzag":
         if w.argument is None:
             return Zigzag()

@@ -103,7 +103,7 @@ class Tensors:
         good = True
         for d, dim in enumerate(type.dims):
             if isinstance(dim.place, nodes.Layout):
-                layout = find_layout(as_written(dim.place), self._mesh)
+                layout = find_layout(as_written(dim.place))
                 if isinstance(layout, Diagnostic):
                     self._report.add(layout)
                     good = False

@@ -27,6 +27,8 @@ tensor wd : bf16[F, H @ tp]
 tensor wh : bf16[F, H]
 tensor wt : bf16[F @ dp, H]
 tensor k  : bf16[M, H]
+tensor s  : bf16[M @ zigzag(tp), H]
+tensor c  : bf16[M @ cyclic(dp, 16), H]
 tensor b  : bf16[H]
 """
 TILE = "tile = 16x16x16, chunk = 8 along M"
@@ -37,12 +39,19 @@ OPS = {
     "outer axis": f"op f(u, wd) -> y {{ y = all_gather(u, over = dp) @ wd.T with {{ {TILE}, via = ldst }} }}",
     "all_to_all and back": f"""op f(u, wh) -> y {{
     g = all_to_all(u, H -> M, over = tp) with {{ via = ldst, side = pull }}
-    y = all_to_all(gelu(g @ wh.T), M -> F, over = tp) with {{ {TILE} }}
+    y = all_to_all(relu(g @ wh.T), M -> F, over = tp) with {{ {TILE} }}
 }}""",
     "all_to_all along the outer axis, by a plan": f"""plan p(t) : all_to_all over dp {{
     for i in range(1, dp) {{ fetch t[dp_rank] from (dp_rank + i) mod dp into t[(dp_rank + i) mod dp] }}
 }}
 op f(k, wt) -> y {{ y = all_to_all(k @ wt.T, F -> M, over = dp) with {{ {TILE}, route = p, place = own_sms(1) }} }}""",
+    "zigzag rows along the inner axis": f"""op f(s, w, v) -> y {{
+    h = relu(all_gather(s, over = tp) @ w.T) with {{ {TILE} }}
+    y = reduce_scatter(h @ v.T, M @ zigzag(tp), over = tp) + s with {{ {TILE} }}
+}}""",
+    "cyclic rows along the outer axis": f"""op f(c, w) -> y {{
+    y = all_gather(c, over = dp) @ w.T with {{ {TILE}, route = ring, via = ldst, place = own_sms(1) }}
+}}""",
     "both axes": "op f(x, wf, vf, b) -> y {\n"
     f"    h = relu(all_gather(x, over = (dp, tp)) @ wf.T) with {{ {TILE} }}\n"
     f"    y = reduce_scatter(h @ vf.T, M, over = (dp, tp)) + b with {{ {TILE}, route = ring }}\n}}",
@@ -145,6 +154,10 @@ def flat_heights(text):
                         "return tl.minimum(rows - owner * tl.cdiv(rows, W), tl.cdiv(rows, W))")  # fmt: skip
 
 
+def late_blocks_of_all_ranks(text):
+    return text.replace("owner * half, (2 * W - 2 - owner) * half) + local", "owner * half, W * half) + local")
+
+
 def wrong_peer_table(text):
     return text.replace("(2, 0, 0, 0), (1, 0, 0, 0), (1, 2, 0, 0)", "(1, 0, 0, 0), (2, 0, 0, 0), (3, 2, 0, 0)")
 
@@ -160,6 +173,7 @@ PLANTED = [
     ("all_to_all along the outer axis, by a plan", swapped_axes),
     ("all_to_all and back", swapped_indices),
     ("data and tensor parallel", swapped_indices),
+    ("zigzag rows along the inner axis", late_blocks_of_all_ranks),
     ("both axes", flat_shards),
     ("both axes", flat_heights),
     ("two tiers", wrong_peer_table),
@@ -170,6 +184,19 @@ PLANTED = [
 @pytest.mark.parametrize(("name", "change"), PLANTED, ids=lambda x: getattr(x, "__name__", x))
 def test_a_planted_fault_is_found(run, name, change):
     assert failures(run(name, change, rows=(9,))) != []
+
+
+@pytest.mark.parametrize("name", ["zigzag rows along the inner axis", "all_to_all and back"])
+def test_the_fallback_does_the_same(build, name):
+    schedule, typed, module = build(name)
+    inputs = draw(typed, schedule.ops[0], {"M": 9}, (2, 2), 3, True)
+
+    def host(machine):
+        f = module.TwoAxes(machine=machine, mesh=(2, 2)).f
+        return f(*inputs.shards[machine.rank], M=9), f.fallback(*inputs.shards[machine.rank], M=9)
+
+    for fused, plain in World(4).run(host):
+        assert fused.isfinite().all() and torch.equal(fused, plain)
 
 
 # ---- construction and sizes
