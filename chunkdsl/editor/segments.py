@@ -143,7 +143,7 @@ class Relations:
             if i not in reached:
                 found.append(i)
                 reached = self._needed([i], reached)
-        return sorted(found)
+        return sorted(found) or sorted(self.always)[:1]  # nothing but a mesh, so far
 
     def _needed(self, start: Sequence[int], found: set[int]) -> set[int]:
         """`found` and, added to it, `start` and all that they build on."""
