@@ -7,17 +7,20 @@ that holds more than a comment. It changes what `check` reports and nothing that
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from chunkdsl.check.files import unused_ignore
 from chunkdsl.diagnostics import Edit, Report, Severity
 from chunkdsl.source import Source, Span
+from chunkdsl.syntax.items import cut
 
 _MARK = "chunk: ignore"
 _COMMENTS = re.compile(r'"[^"\n]*"|#[^\n]*')
 _IGNORE = re.compile(r"#[ \t]*chunk: ignore\b(?:\[([^\]\n]*)\])?")
 _CODE = re.compile(r"CD[0-9]{3}")
 _STAGES = {"CD1": 0, "CD2": 1, "CD5": 2, "CD6": 2, "CD3": 3, "CD4": 3}  # proofs (3) run only when asked for
+_BUILT_ON_BY_NONE = re.compile(r"(?:op|gradient)(?!\w)")
 _PATH_FAMILY = "CD0"  # about the file, not about a place in it
 
 
@@ -36,6 +39,7 @@ def apply_ignores(report: Report) -> None:
     if _MARK not in report.source.text:
         return
     found, stage = _ignores(report.source), _last_stage(report)
+    hidden = _hides(report, stage)
     by_place: dict[tuple[int, str], list[_Ignore]] = {}
     for ignore in found:
         by_place.setdefault((ignore.line, ignore.code), []).append(ignore)
@@ -47,13 +51,26 @@ def apply_ignores(report: Report) -> None:
             silenced.add(d)
     report.keep(lambda d: d not in silenced)
     for ignore in found:
-        if not ignore.used and _STAGES.get(ignore.code[:3], 0) <= stage:
+        own = _STAGES.get(ignore.code[:3], 0)
+        if not ignore.used and (own < stage or own == stage and not hidden):
             report.add(unused_ignore(ignore.span, ignore.code, _removal(report.source.text, ignore.span)))
 
 
 def _last_stage(report: Report) -> int:
     """The last stage that saw the whole text: those after one with an error did not run."""
     return min((_STAGES.get(d.code[:3], 0) for d in report.diagnostics if d.severity is Severity.ERROR), default=2)
+
+
+def _hides(report: Report, stage: int) -> bool:
+    """Whether a declaration has an error in this stage: of what builds on it, the stage has not said all. Items are
+    parsed each by itself."""
+    if stage == 0:
+        return False
+    text = report.source.text
+    starts = [item.start for item in cut(text)[1]]
+    wrong = {bisect_right(starts, d.span.start) - 1 for d in report.diagnostics
+             if d.severity is Severity.ERROR and d.span and _STAGES.get(d.code[:3], 0) == stage}  # fmt: skip
+    return any(i >= 0 and not _BUILT_ON_BY_NONE.match(text, starts[i]) for i in wrong)
 
 
 def _ignores(source: Source) -> list[_Ignore]:

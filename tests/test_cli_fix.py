@@ -122,6 +122,8 @@ def test_what_silences_nothing_is_reported_and_removed():
 def test_nothing_is_called_unused_before_its_stage_ran():
     assert codes(f"dim = 4\n{HEAD}{WRONG}  # chunk: ignore[CD211]\n") == [("CD101", 1)]
     assert codes("dim M = 4 # chunk: ignore[CD303]\n") == []  # no proof ran
+    # What a wrong declaration hides: mended, the tensor may give the finding that is ignored.
+    assert codes(f"{HEAD}tensor v : bf16[M, M]\n{WRONG}  # chunk: ignore[CD203, CD211]\n") == [("CD227", 5)]
 
 
 def test_an_ignore_comment_in_a_string_is_text():

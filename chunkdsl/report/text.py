@@ -76,7 +76,8 @@ def _block(d: Diagnostic, source: Source, colour: bool) -> Iterator[str]:
         if i and line > lines[i - 1] + 1:
             yield _paint("." * 3, "bar", colour)
         yield from _line(source, line, [m for m in marks if source.line_of(m[0].start) == line], gutter, bar, colour)
-    for title, text in [("help", d.help), *(("fix", _fix(f.title, f.safe)) for f in d.fixes)]:
+    help = "" if d.help in (d.message, d.label) else d.help
+    for title, text in [("help", help), *(("fix", _fix(f.title, f.safe)) for f in d.fixes)]:
         if text:
             first, *more = text.split("\n")
             yield f"{'':{gutter}} {_paint('=', 'bar', colour)} {_paint(title, 'bold', colour)}: {show(first)}"
