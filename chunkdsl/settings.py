@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from chunkdsl.check.files import bad_setting
-from chunkdsl.diagnostics import Diagnostic, Report
+from chunkdsl.diagnostics import Diagnostic, Report, Severity
 from chunkdsl.record import record
 from chunkdsl.source import Source, Span
 
@@ -28,8 +28,9 @@ class Settings:
     paths: tuple[str, ...] = ()
 
     def wants(self, d: Diagnostic) -> bool:
-        """The longest beginning that fits decides. What says that something could not run (CD0) is always wanted."""
-        if d.code.startswith("CD0") or not (self.select or self.ignore):
+        """The longest beginning that fits decides. An error that says that something could not run (CD0) is always
+        wanted."""
+        if not (self.select or self.ignore) or d.severity is Severity.ERROR and d.code.startswith("CD0"):
             return True
         chosen = max((len(c) for c in self.select or ("CD",) if d.code.startswith(c)), default=-1)
         refused = max((len(c) for c in self.ignore if d.code.startswith(c)), default=-1)

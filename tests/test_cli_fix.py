@@ -165,6 +165,8 @@ def test_what_is_not_selected_is_not_mended(write, capsys):
 def test_that_something_could_not_run_is_always_said(write, capsys):
     write("a.chunk", TWO)
     assert run(capsys, "gone.chunk", "--ignore", "CD0")[0] == 2
+    of_no_use = write("b.chunk", "dim M = 4  # chunk: ignore[CD211]\n")
+    assert "CD030" in run(capsys, of_no_use)[1] and "CD030" not in run(capsys, of_no_use, "--ignore", "CD030")[1]
 
 
 def test_settings_are_read_from_the_folder_or_one_above(write, capsys, monkeypatch):

@@ -28,12 +28,15 @@ def find_rule(word: str) -> Rule | None:
 
 
 def near_rules(word: str) -> list[str]:
-    """Up to three codes or names that resemble a word: codes with the same digits or all but one, or a like name."""
+    """Up to three codes or names that resemble a word: codes with the same digits or all but one, or names
+    that begin with it or are like it."""
     rules = load_rules()
     code = word.upper()
     if code[:2] == "CD":
         return [c for c in rules if _slip(code, c)][:3]
-    return get_close_matches(word.lower(), [r.name for r in rules.values()], 3, 0.6)
+    names = [r.name for r in rules.values()]
+    begun = [n for n in names if n.startswith(word.lower())]
+    return list(dict.fromkeys((*begun, *get_close_matches(word.lower(), names, 3, 0.6))))[:3]
 
 
 def _slip(a: str, b: str) -> bool:

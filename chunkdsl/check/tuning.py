@@ -13,7 +13,7 @@ def unreadable_tuned_file(path: str, why: str) -> Finding:
     would be another one than the file is there for.
 
     Fails:
-        chunkdsl build torn.chunk         # torn.tuned.json ends in the middle
+        chunkdsl build half.chunk         # half.tuned.json ends in the middle
 
     Mended:
         chunkdsl build mlp.chunk

@@ -10,7 +10,8 @@ def configure(subparsers) -> None:
     parser = subparsers.add_parser("explain", help="say what a rule means", description=__doc__)
     rule = parser.add_argument("rule", nargs="?", metavar="CODE|NAME", help="a rule; without it all are listed")
     rule.completer = _rules
-    parser.add_argument("--search", metavar="WORDS", help="list the rules whose name or text has all of these words")
+    parser.add_argument("--search", nargs="+", metavar="WORD",
+                        help="list the rules whose name or text has all of these words")
     parser.set_defaults(run=run)
 
 
@@ -26,10 +27,11 @@ def run(args: argparse.Namespace) -> int:
     from chunkdsl.check.explain import describe, find_rule, list_rules, near_rules, search_rules
 
     if args.search is not None and args.rule is None:
-        found = search_rules(args.search)
+        wanted = " ".join(args.search)
+        found = search_rules(wanted)
         sys.stdout.write(list_rules(found))
         if not found:
-            print(f"chunkdsl explain: no rule speaks of {args.search!r}", file=sys.stderr)
+            print(f"chunkdsl explain: no rule speaks of {wanted!r}", file=sys.stderr)
         return 0 if found else 2
     if args.rule is None:
         sys.stdout.write(list_rules())
