@@ -52,7 +52,7 @@ def apply_ignores(report: Report) -> None:
     report.keep(lambda d: d not in silenced)
     for ignore in found:
         own = _STAGES.get(ignore.code[:3], 0)
-        if not ignore.used and (own < stage or own == stage and not hidden):
+        if not ignore.used and (own < stage or (own == stage and not hidden)):
             report.add(unused_ignore(ignore.span, ignore.code, _removal(report.source.text, ignore.span)))
 
 

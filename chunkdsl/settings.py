@@ -30,7 +30,7 @@ class Settings:
     def wants(self, d: Diagnostic) -> bool:
         """The longest beginning that fits decides. An error that says that something could not run (CD0) is always
         wanted."""
-        if not (self.select or self.ignore) or d.severity is Severity.ERROR and d.code.startswith("CD0"):
+        if not (self.select or self.ignore) or (d.severity is Severity.ERROR and d.code.startswith("CD0")):
             return True
         chosen = max((len(c) for c in self.select or ("CD",) if d.code.startswith(c)), default=-1)
         refused = max((len(c) for c in self.ignore if d.code.startswith(c)), default=-1)
