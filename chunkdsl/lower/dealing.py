@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.types import evaluate
+from chunkdsl.lower.ahead import AheadLaunches
 from chunkdsl.lower.all_to_all_choices import settle_arrivals, settle_departures
 from chunkdsl.lower.choices import Choices
 from chunkdsl.lower.facts import Refused
-from chunkdsl.lower.over_rows import OverRowsLaunches
 from chunkdsl.lower.routed import chunk_of, settle_blocks, settle_exchange
 from chunkdsl.plan.extents import Relay
 from chunkdsl.plan.routes import GATHER_PEERS, Walk
@@ -32,7 +32,7 @@ from chunkdsl.plan.schedule import (
 ARRIVALS = {"swizzle": Walk.DOWN_OWN, "direct": Walk.UP}  # shards in which order, when tiles send them
 
 
-class Dealing(OverRowsLaunches):
+class Dealing(AheadLaunches):
     def _gather(self, value: Value, name: str, routing: Routing | None = None):
         return super()._gather(value, name, routing) if value.kind == "all_gather" else self._arriving(value, name)
 

@@ -131,13 +131,18 @@ class OpBuilder(KernelTiles):
         if products and products[0].args[0].kind == "transpose" and not (gathers or scatter):
             return self._row_product(value, products, name, destination)
         a, b_operands, depth = None, [], None
-        moves, staging, settled, chunk, arrived = [], None, None, None, None
+        moves, staging, settled, chunk, arrived, ahead = [], None, None, None, None, None
         if products:
             a, settled_a = self._left(products, name)
             depth = self._cols(products[0].args[0])
             if settled_a:
                 settled = settled_a
-            rights = [self._right(p.args[1], p.span) for p in products]
+            taken = None if settled or scatter or gathers or destination.kind != "local" else self._ahead(products, name)
+            if taken:
+                rights = [self._ahead_operand(p, g) for p, (_, g) in zip(products, taken, strict=True)]
+                ahead, moves_a, stagings_a, coming = self._take_ahead(taken, products)
+            else:
+                rights = [self._right(p.args[1], p.span) for p in products]
             if len({b.name for b in rights}) < len({(b.source, b.pick, b.transposed) for b in rights}):
                 rights[-1] = replace(rights[-1], name=f"{rights[-1].name}_")  # `w[0]` beside a tensor `w0`
             b_operands = [Product(f"acc{i}" if i else "acc", b) for i, b in enumerate(rights)]
@@ -154,12 +159,15 @@ class OpBuilder(KernelTiles):
                 self.carried.add(moves_g.name)
                 staging = staging_g
                 moves += [moves_g, *info.get("beside", ())]
+        if ahead and moves_a:
+            moves, staging = moves_a, next(iter(stagings_a))
+            arrived, chunk = moves_a[0].arrived, coming[2]["chunk"]
         if space is None:
             space = settled[2].get("space", "all") if settled else "own" if self._sharded_rows(value) else "whole"
         elif space == "whole" and settled:
             what = "a one-shot reduction of a product with an all_to_all"
             self._refuse(what, "write algorithm = two_shot", value.span)
-        walk = self._walk(settled, scatter)
+        walk = self._walk(coming if ahead else settled, scatter)
         if scatter and scatter[2]:
             moves.append(scatter[2])
         co_located = [m for m in moves if m.via != "copy_engine" and not m.programs]
@@ -178,6 +186,8 @@ class OpBuilder(KernelTiles):
             name, value, space, walk, chunk, arrived, tiling, a, tuple(b_operands), depth, None,
             operands, steps, result, destination, scatter[1] if scatter else None, tuple(moves), staging,
         )  # fmt: skip
+        if ahead:
+            self.launches[-1] = replace(self.launches[-1], ahead=ahead)
         info = settled[2] if settled else scatter[0] if scatter else {}
         if space != "own":
             self.launches[-1] = replace(self.launches[-1], layout=layout)

@@ -27,7 +27,7 @@ class KernelTiles(Dealing):
         """Rows to which shards of communication buffers are padded. None where a user's kernel reads or fills them: it
         knows one tensor, whose row is the global row."""
         if not any(n.body for n in self.launches):
-            return max((n.tiling.bm for n in self.launches), default=1)
+            return max((n.reach for n in self.launches), default=1)
         padded = next((n for n in self.launches if n.a and n.a.layout == "padded"), None)
         if padded is not None:
             what = "a product of a gathered value in an op that calls a kernel"

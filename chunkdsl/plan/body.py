@@ -123,4 +123,5 @@ def columns_of(launch: Launch, buffer: str) -> Extent:
 def stagings(launch: Launch) -> tuple[Staging, ...]:
     """What a launch copies into buffers that ranks read or send from, before it begins."""
     first = (launch.staging,) if launch.staging else ()
-    return (*first, *launch.body.also) if launch.body else first
+    beside = launch.body or launch.ahead
+    return (*first, *beside.also) if beside else first

@@ -25,6 +25,7 @@ from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.meshes import declared
 from chunkdsl.ir.policy import ChunkSize
 from chunkdsl.ir.types import DimRange, Mesh, SymSize
+from chunkdsl.plan.ahead import Ahead
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.extents import Deal, Extent, OverRows, Relay, Result
 from chunkdsl.plan.routes import Walk
@@ -264,11 +265,18 @@ class Launch:
     from_every: bool = False
     body: KernelBody | None = None
     layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
+    ahead: Ahead | None = None
 
     @property
     def rounds(self) -> bool:
         """Do its tiles walk gathered rows shard by shard, and wait for each in their loop?"""
-        return self.over is not None and self.chunk_flags is not None
+        walked = self.over is not None or (self.ahead is not None and self.ahead.onto == "depth")
+        return walked and self.chunk_flags is not None
+
+    @property
+    def other_rows(self) -> bool:
+        """Does its gather carry other rows than those of its result?"""
+        return self.rounds or self.ahead is not None
 
     @property
     def leaving(self) -> bool:
@@ -278,7 +286,27 @@ class Launch:
     @property
     def gathered(self) -> Extent:
         """Rows of what its staging and its gather carry. `rounds` contract them, and `rows` are then the result's."""
+        if self.ahead:
+            return Extent(self.ahead.rows, True)
         return Extent(self.over.rows, True) if self.rounds else Extent(self.rows, True, self.layout)
+
+    @property
+    def column_shards(self) -> Extent | None:
+        """The columns that its tiles go through shard by shard, if they do."""
+        if self.ahead:
+            return Extent(self.ahead.rows, True) if self.ahead.onto == "columns" else None
+        return self.destination.deal.cols if self.space == "columns" else None
+
+    @property
+    def by_shards(self) -> bool:
+        """Do its tiles go through the shards of all ranks, of rows or of columns, in `walk` order?"""
+        return self.space == "all" or self.column_shards is not None
+
+    @property
+    def reach(self) -> int:
+        """Rows that a tile loads at once of a gathered buffer, whose shards are padded to multiples of it."""
+        read = 0 if self.ahead is None else self.tiling.bn if self.ahead.onto == "columns" else self.tiling.bk
+        return max(self.tiling.bm, read)
 
 
 @record

@@ -216,10 +216,10 @@ def expected_tasks(op: OpSchedule, world: int, dims: Mapping[str, int]) -> int:
     count, grid = 0, grid_of(world, tuple([dims[axis] for axis in op.over]))
     for n in op.launches:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, world, inner_of(op.over, dims), n.layout)
-        carried = Geometry.of(n.gathered.size, False, op.pad, dims, world) if n.rounds else g
+        carried = Geometry.of(n.gathered.size, False, op.pad, dims, world) if n.other_rows else g
         chunks = max([of.chunks(c) for of, c in ((carried, n.chunk), (g, n.out_chunk)) if c is not None], default=1)
         runs = min(chunks, -(-g.shard // n.tiling.bm))
-        count += world * ((world if n.space in ("all", "columns") else 1) * runs)
+        count += world * ((world if n.by_shards else 1) * runs)
         count += sum(steps_of(m, rank, grid) * chunks for m in n.moves for rank in range(world))
     return count
 
@@ -260,9 +260,9 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
 
 def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: Mapping[str, int]) -> Started:
     t = n.tiling
-    dealt, own = n.space == "columns", local_size(n.cols, dims, world, rank, op.over)
-    width = nominal_size(n.destination.deal.cols, dims, world) if dealt else own
-    grid = (world if n.space in ("all", "columns") else 1, -(-g.shard // t.bm), max(1, -(-width // t.bn)))
+    own = local_size(n.cols, dims, world, rank, op.over)
+    width = nominal_size(n.column_shards, dims, world) if n.column_shards else own
+    grid = (world if n.by_shards else 1, -(-g.shard // t.bm), max(1, -(-width // t.bn)))
     tiles = grid[0] * grid[1] * grid[2]
     movers = sum(m.programs for m in n.moves if m.via != "copy_engine")
     return Started(
@@ -271,7 +271,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         n.line,
         n.text,
         n.space,
-        _order(n) if n.space in ("all", "columns") else "",
+        _order(n) if n.by_shards else "",
         f"{t.bm}x{t.bn}x{t.bk}" if n.products else f"{t.bm}x{t.bn}",
         t.warps,
         grid,

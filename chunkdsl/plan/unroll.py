@@ -8,6 +8,7 @@ with this plan by the simulator's conformance check.
     unroll_hops.py       the same along the route of a plan
     unroll_tiles.py      tiles: chunks that they wait for and signal
     unroll_rounds.py     tiles that wait for gathered rows in their loop, shard by shard
+    unroll_ahead.py      products whose right operand is gathered while they run
     unroll_kernels.py    programs of users' kernels: the same of row blocks that may straddle shards
     unroll_accesses.py   tiles: regions that they read and write
     unroll_deal.py   all_to_all: the same for its staging, moves and tiles
@@ -27,6 +28,7 @@ from chunkdsl.plan.body import columns_of, stagings, written_by
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
 from chunkdsl.plan.plan import Access, Act, Buffer, Plan, Region
 from chunkdsl.plan.schedule import Launch, OpSchedule, Schedule
+from chunkdsl.plan.unroll_ahead import add_ahead
 from chunkdsl.plan.unroll_book import Book
 from chunkdsl.plan.unroll_contents import Contents
 from chunkdsl.plan.unroll_exchange import unroll_exchange
@@ -87,15 +89,15 @@ def _add_launch(f: Frame) -> None:
             if m.via == "copy_engine":
                 add_copies(carrier, m, rank, begin)
         for m in carried:
-            made += add_moves(f, m, rank, m.name, begin)
+            made += add_moves(carrier if m.kind == "gather" else f, m, rank, m.name, begin)
         by_chunk = mixed is not None and mixed.kind == "deal" and n.space == "own"
         for c in range(f.geometry.chunks(n.chunk) if by_chunk else 0):
             made += add_chunk(f, mixed, rank, c, tiles, begin)
             made += add_tiles(f, rank, 0, tiles, begin, c)
-        for step in range(0 if by_chunk else world if n.space in ("all", "columns") else 1):
+        for step in range(0 if by_chunk else world if n.by_shards else 1):
             if mixed and not mixed.leaving and step < world - 1:
                 made += add_move(f, mixed, rank, step, tiles, begin)
-            add = add_programs if n.body else add_rounds if n.rounds else add_tiles
+            add = add_ahead if n.ahead else add_programs if n.body else add_rounds if n.rounds else add_tiles
             made += add(f, rank, step, tiles, begin)
             if mixed and mixed.leaving and step > 0:
                 made += add_move(f, mixed, rank, step - 1, tiles, begin)

@@ -17,7 +17,26 @@ Box = Callable[[str, int, int, int], Region]  # (buffer, rank, slot, first row)
 
 def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live: int) -> tuple[Access, ...]:
     """`taker`: who gets what the tiles make, where they deal it out."""
-    n, g, found = f.launch, f.geometry, _over_rows(f, rank)
+    n, g = f.launch, f.geometry
+    found = _over_rows(f, rank) + operand_reads(f, rank, owner, first, live)
+    cols = f.cols[rank]
+    if n.destination.deal:
+        found += dealt(f, rank, taker, first, live)
+    elif cols:
+
+        writes = _sum_writes if n.sums else _local_writes if n.destination.kind == "local" else _partial_writes
+        for row, origin, rows in g.runs(owner, first, live):
+
+            def box(buffer: str, on: int, slot: int, row: int, rows: int = rows) -> Region:
+                return Region(buffer, on, slot, row, row + rows, 0, cols)
+
+            found += writes(f, rank, owner, row, origin, box)
+    return tuple(found)
+
+
+def operand_reads(f: Frame, rank: int, owner: int, first: int, live: int) -> list[Access]:
+    """Rows first..live of shard `owner` of the left operand, and of what the pointwise rest reads element by element."""
+    n, g, found = f.launch, f.geometry, []
     for o in (n.a, *n.operands) if n.a else n.operands:
         kind = f.kinds.get(o.source)
         if kind is None or o.role not in ("a", "full"):
@@ -35,19 +54,7 @@ def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live:
         else:
             for _, low, rows in g.runs(owner, first, live):
                 found += f.reads_local(o.source, rank, low, low + rows)
-    cols = f.cols[rank]
-    if n.destination.deal:
-        found += dealt(f, rank, taker, first, live)
-    elif cols:
-
-        writes = _sum_writes if n.sums else _local_writes if n.destination.kind == "local" else _partial_writes
-        for row, origin, rows in g.runs(owner, first, live):
-
-            def box(buffer: str, on: int, slot: int, row: int, rows: int = rows) -> Region:
-                return Region(buffer, on, slot, row, row + rows, 0, cols)
-
-            found += writes(f, rank, owner, row, origin, box)
-    return tuple(found)
+    return found
 
 
 def _over_rows(f: Frame, rank: int) -> list[Access]:

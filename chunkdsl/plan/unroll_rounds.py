@@ -14,10 +14,10 @@ from chunkdsl.plan.unroll_frame import Frame
 
 def carrier_of(f: Frame) -> Frame:
     """What staging and copies of the launch's gather go by: its rows and not those of the launch's result."""
-    if not f.launch.rounds:
+    if not f.launch.other_rows:
         return f
     rows = f.launch.gathered
-    gather = replace(f.launch, rows=rows.size, layout=rows.layout, space="all", over=None)
+    gather = replace(f.launch, rows=rows.size, layout=rows.layout, space="all", over=None, ahead=None)
     return Frame(f.op, f.world, gather, f.call, f.dims, f.book, f.contents)
 
 

@@ -17,7 +17,7 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int, chunk: int 
     n = f.launch
     owner = visited(n, rank, step, f.grid)
     taker = ordered(n, rank, step, f.grid) if n.space == "columns" else owner
-    width = nominal_size(n.destination.deal.cols, f.dims, f.world) if n.space == "columns" else f.cols[rank]
+    width = nominal_size(n.column_shards, f.dims, f.world) if n.column_shards else f.cols[rank]
     columns = max(1, -(-width // n.tiling.bn))
     kind, verb = ("reduce", "adds") if n.sums else ("tile", "computes")
     made = []

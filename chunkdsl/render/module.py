@@ -277,7 +277,8 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         dealt = [x.deal.cols for x in (n.destination, *n.moves) if x.deal]
         carried = [m for m in v.moves if not m.deal and m.cols != n.cols]
         widths = dict.fromkeys(f"{extent_text(m.cols, op.nested)} % {vector_of(m.dtype)} == 0" for m in carried)
-        v.even = " and ".join([is_even("n"), *widths, *(even_text(cols) for cols in dealt)])
+        spans = [is_even("span")] if n.ahead else []
+        v.even = " and ".join([is_even("n"), *spans, *widths, *(even_text(cols) for cols in dealt)])
         v.even = v.body.even if v.body else v.even
         v.parts_buffer = ""
         if n.destination.kind in ("push", "publish", "hand_over") and not n.destination.deal:

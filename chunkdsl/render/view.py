@@ -72,7 +72,9 @@ class LaunchView:
         self.co_located = next((m for m in self.moves if not m.programs), None)
         self.by_chunk = self.co_located is not None and self.co_located.kind == "deal" and launch.space == "own"
         d = launch.destination
-        self.across = f"cdiv({dim_text(d.deal.cols.size, 'dims')}, W)" if launch.space == "columns" else "n"
+        self.across = "span" if launch.ahead and launch.column_shards else "n"
+        self.across = f"cdiv({dim_text(d.deal.cols.size, 'dims')}, W)" if launch.space == "columns" else self.across
+        self.span = "span" if launch.ahead else "shard"  # rows of a shard of what its gather carries
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
         self.stagings, self.arguments = stagings(launch), tuple(self._arguments())
@@ -126,7 +128,8 @@ class LaunchView:
     @property
     def awaited(self) -> tuple[str, ...]:
         """Flags that a tile waits for; those of the launch first."""
-        return tuple(dict.fromkeys((self.launch.chunk_flags, *(self.launch.body.arriving if self.body else ()))))
+        beside = self.launch.body.arriving if self.body else [p.b.arrived for p in self.launch.products if p.b.arrived]
+        return tuple(dict.fromkeys((self.launch.chunk_flags, *beside)))
 
     @property
     def values(self) -> str:
@@ -177,7 +180,7 @@ class LaunchView:
 
     def chunks(self, moves: Moves) -> str:
         """Chunks of one of them."""
-        return f"tl.cdiv(shard, {moves.name}_chunk)" if moves.routing is None else f"{moves.name}_chunks"
+        return f"tl.cdiv({self.span}, {moves.name}_chunk)" if moves.routing is None else f"{moves.name}_chunks"
 
     def host_hops(self, moves: Moves) -> tuple[str, ...]:
         return tuple(host_hops(moves, self.launch.chunk))
@@ -213,14 +216,16 @@ class LaunchView:
         yield Argument("n", *[extent_text(n.cols, self.op.nested)] * 2, True)
         if n.products or n.fold:
             yield Argument("depth", *[extent_text(n.depth, self.op.nested)] * 2, True)
-        if n.over and n.over.kept == "shards":
+        if n.ahead:
+            yield Argument("span_rows", "span_rows", "span_rows", True)
+        if n.ahead or (n.over and n.over.kept == "shards"):
             yield Argument("span", "span", "span", True)
             yield Argument("span_stride", "span_stride", "span_stride", True)
         yield from self._operands()
         if n.chunk_flags:
             for flags in self.awaited:
                 yield Argument(flags, f"self._{flags}.local", "None")
-            yield from self._chunk("chunk", n.chunk, "span" if n.rounds else "shard")
+            yield from self._chunk("chunk", n.chunk, "span" if n.other_rows else "shard")
         if n.visits is not None and n.visits.tabled:
             yield Argument(self.order, f"self._{self.order}", f"self._{self.order}")
         yield from (Argument(*found) for found in destination(self.launch, self.buffers, self.flags, self.group_cap))
@@ -241,7 +246,8 @@ class LaunchView:
             yield Argument(b.name, text, text)
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
             if b.layout in SLOTTED:
-                cap = slot_rows("span_stride_cap") if n.over else SLOTTED[b.layout]
+                spanned = n.over or (n.ahead and b is not n.a)
+                cap = slot_rows("span_stride_cap") if spanned else SLOTTED[b.layout]
                 yield Argument(f"{b.name}_cap", cap, "0", True)
         if n.fold:
             o = n.fold.operand
@@ -295,9 +301,10 @@ class LaunchView:
             yield from (Argument(*found) for found in (rows_of(m, chunk, chunk_text(chunk)) if m.routing else ()))
             return
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
-        yield from self._chunk(f"{x}_chunk", chunk)
+        yield from self._chunk(f"{x}_chunk", chunk, self.span)
         yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
-        yield Argument(f"{x}_cap", slot_rows(), slot_rows(), True)
+        cap = slot_rows("span_stride_cap") if self.launch.ahead else slot_rows()
+        yield Argument(f"{x}_cap", cap, cap, True)
         yield Argument(f"{x}_table", f"self._{m.buffer}.table", "None")
         if m.routing is not None:
             yield from (Argument(*found) for found in hops(m, chunk, chunk_text(chunk)))

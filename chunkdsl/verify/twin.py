@@ -14,6 +14,7 @@ from chunkdsl.ir.meshes import World, ranks_of, scope
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
 from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
 from chunkdsl.lower.facts import ROWWISE
+from chunkdsl.plan.ahead import Ahead
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.exchange import Exchange, Form
 from chunkdsl.plan.schedule import Deal, Extent, Launch, Moves, OpSchedule, Schedule, Tiling
@@ -72,6 +73,7 @@ class Sizes:
         used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
         used = {(size, sharded) for size, sharded in used if isinstance(size, int) and size > 3}
         rows = {whole(n.rows) for op in schedule.ops for n in op.launches}
+        rows |= {whole(a.rows) for a in walk(schedule, Ahead)}
         rows = {size for size in rows if isinstance(size, int) and size > 3}
         self.rows = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
         others = enumerate(sorted(u for u in used if u[0] not in rows))
@@ -119,7 +121,7 @@ def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
         x = small.exchange
         forms = tuple(replace(f, blocks=small_blocks(x, f)) for f in few_words(x, sizes.world))
         return replace(small, exchange=replace(x, forms=forms))
-    return replace(small, pad=1 if any(n.body for n in small.launches) else max(n.tiling.bm for n in small.launches))
+    return replace(small, pad=1 if any(n.body for n in small.launches) else max(n.reach for n in small.launches))
 
 
 def small_blocks(x: Exchange, form: Form) -> tuple[tuple[int, int], ...]:
