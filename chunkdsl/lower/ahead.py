@@ -1,9 +1,9 @@
 """Weights gathered ahead, `x @ all_gather(w).T` and `x @ all_gather(w)`: products that take their right operand as it
 arrives.
 
-Not taken so, but copied out first by a launch whose tiles wait (over_rows): shards of two axes or of a layout, co-located
-transfers and routes of plans, a left operand that arrives too, products of which only one is gathered, several gathers
-carried by programs, and products whose value other ranks get.
+Not taken so, but copied out first by a launch whose tiles wait (over_rows): shards of two axes or of a layout, rows of
+a run-time number, co-located transfers and routes of plans, a left operand that arrives too, products of which only one
+is gathered, several gathers carried by programs, and products whose value other ranks get.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class AheadLaunches(OverRowsLaunches):
         if len(self.over) > 1 or len({r.kind for r in rights}) > 1 or any(b.kind != "all_gather" for b in bases):
             return None
         if any(b.type.rank != 2 or self._row_layout(b.args[0]) != CONTIGUOUS for b in bases):
+            return None
+        if any(not isinstance(self._rows(b), int) for b in bases):
             return None
         if self._arrives(products[0].args[0]):
             return None

@@ -137,7 +137,8 @@ class OpBuilder(KernelTiles):
             depth = self._cols(products[0].args[0])
             if settled_a:
                 settled = settled_a
-            taken = None if settled or scatter or gathers or destination.kind != "local" else self._ahead(products, name)
+            apart = not (settled or scatter or gathers) and destination.kind == "local"
+            taken = self._ahead(products, name) if apart else None
             if taken:
                 rights = [self._ahead_operand(p, g) for p, (_, g) in zip(products, taken, strict=True)]
                 ahead, moves_a, stagings_a, coming = self._take_ahead(taken, products)

@@ -35,7 +35,7 @@ def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live:
 
 
 def operand_reads(f: Frame, rank: int, owner: int, first: int, live: int) -> list[Access]:
-    """Rows first..live of shard `owner` of the left operand, and of what the pointwise rest reads element by element."""
+    """Rows first..live of shard `owner` of the left operand and of what the pointwise rest reads element by element."""
     n, g, found = f.launch, f.geometry, []
     for o in (n.a, *n.operands) if n.a else n.operands:
         kind = f.kinds.get(o.source)

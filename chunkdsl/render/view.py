@@ -75,6 +75,8 @@ class LaunchView:
         self.across = "span" if launch.ahead and launch.column_shards else "n"
         self.across = f"cdiv({dim_text(d.deal.cols.size, 'dims')}, W)" if launch.space == "columns" else self.across
         self.span = "span" if launch.ahead else "shard"  # rows of a shard of what its gather carries
+        self.walked = launch.ahead is not None and not launch.column_shards
+        self.tma = "aligned" if self.walked else "False" if rows_apart(launch) else "tma"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
         self.stagings, self.arguments = stagings(launch), tuple(self._arguments())
@@ -241,8 +243,7 @@ class LaunchView:
                 yield Argument(name, text, "None", integer)
         for b in ([n.a] if n.a else []) + [p.b for p in n.products]:
             kind = b.role if b.role in ("a", "at") else "bt" if b.transposed else "b"
-            tma = "tma" if not rows_apart(n) else "False"
-            text = f'self.matrix("{kind}", {self._tensor(b)}, constants, {tma}, {self._logical_cols(b)})'
+            text = f'self.matrix("{kind}", {self._tensor(b)}, constants, {self.tma}, {self._logical_cols(b)})'
             yield Argument(b.name, text, text)
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
             if b.layout in SLOTTED:

@@ -49,8 +49,12 @@ def compile_target(module, title: str, text: str, world: World, target: str) -> 
 
 def skipped(use: KernelUse) -> frozenset[str]:
     """Lints that do not fit a kernel of words: a thread polls one word of 4 or 8 bytes, and a payload has less than
-    2^28 of them."""
-    return frozenset(("narrow-access", "offset-in-32-bits")) if "FORM" in use.kernel.arg_names else frozenset()
+    2^28 of them. Nor columns of shards that begin anywhere (EVEN false): they are not 16 bytes apart."""
+    names = use.kernel.arg_names
+    if "FORM" in names:
+        return frozenset(("narrow-access", "offset-in-32-bits"))
+    uneven = "EVEN" in names and not use.constants[(names.index("EVEN"),)]
+    return frozenset(("narrow-access",)) if uneven else frozenset()
 
 
 def of_a_user(use: KernelUse, target: str) -> frozenset[str]:
