@@ -305,7 +305,7 @@ def runs() -> dict:
 
 def whole(found: list[Row]) -> str:
     """The text of MODEL.md."""
-    return render(found) + "\n" + document(predicted(WORLDS), runs())
+    return render(found) + "\n" + document(predicted(sorted({*WORLDS, *map(int, runs())})), runs())
 
 
 if __name__ == "__main__":

@@ -149,9 +149,14 @@ def bits(run: Mapping) -> str:
 
 def document(predictions: Mapping[str, Mapping[str, list[float]]], runs: Mapping[str, Mapping]) -> str:
     """The section of MODEL.md, by world size: what a recorded run found there, else what the model says."""
-    lines = ["## Four and eight H200s", ""]
+    lines = ["## Several H200s: `multi_gpu.py`"]
+    for world, run in runs.items():
+        lines += ["", f"### {world} GPUs, measured", "", heading(run), "", bits(run), ""]
+        lines += [table(run, predictions.get(world, {}))]
     missing = [world for world in predictions if world not in runs]
     if missing:
+        named = " and ".join(missing)
+        lines += ["", f"### {named} GPUs, predicted", ""]
         lines += [f"**Predictions, not measurements**: {NOT_RUN.format(' and on '.join(missing))}", ""]
         columns = ("op", "size", "GPUs", "NCCL + cuBLAS, predicted", "module, predicted", "ratio, predicted")
         lines += [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
@@ -160,8 +165,6 @@ def document(predictions: Mapping[str, Mapping[str, list[float]]], runs: Mapping
                 library, ours = predictions[world][f"{key} {size}"]
                 cells = [key, shown(key, size), world, digits(library), digits(ours), ratio(library, ours)]
                 lines.append(f"| {' | '.join(cells)} |")
-    for world, run in runs.items():
-        lines += ["", heading(run), "", bits(run), "", table(run, predictions.get(world, {}))]
     return "\n".join(lines) + "\n"
 
 
