@@ -16,7 +16,7 @@ from chunkdsl.cost.predict import ending
 from chunkdsl.cost.simulate import simulate
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
-from chunkdsl.ir.meshes import bindings, scope
+from chunkdsl.ir.meshes import World, bindings, scope
 from chunkdsl.ir.policy import Policy
 from chunkdsl.ir.types import DimRange
 from chunkdsl.lower.gates import values_of
@@ -25,12 +25,22 @@ from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.plan.settled import Settled, Settlement
 from chunkdsl.plan.summary import expected_tasks
 from chunkdsl.plan.unroll import unroll
+from chunkdsl.record import record
 
 TRIAL = 600  # tasks of a plan that is played out many times: larger calls are tried with fewer rows
 LARGEST_TRIAL = 2_500  # and where that does not help, not at all
 LARGEST_PLAY = 5_000  # that of what a spec writes, such as many chunks
 FEWEST = 1024  # rows of such a call
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+
+
+@record
+class Scene:
+    """The ranks of an op, what a mesh of two axes adds to the bindings of its dims, and the machine under it."""
+
+    ranks: int
+    axes: Mapping[str, int]
+    machine: Machine
 
 
 class Trials:
@@ -90,10 +100,18 @@ class Trials:
         """What is made as small as can be: here the time of the largest call that is played out."""
         return self.play(made, self.dims)
 
-    def play(self, made: OpSchedule, dims: Mapping[str, int], world: int | None = None) -> float:
-        """Microseconds of one call. `world`: ranks, instead of those that the mesh declares."""
-        plan = unroll(self.made, made, world or self.world, [{**dims, **self.axes}])
-        return ending(simulate(made, plan, self.machine))
+    def scene(self, world: World | None = None) -> Scene:
+        """Where a call is played out: on the mesh as it is declared, or on another world size of it."""
+        if world is None:
+            return Scene(self.world, self.axes, self.machine)
+        axes = bindings(self.made.mesh, world)
+        machine = machine_for(self.made, self.by_rule, axes)
+        return Scene(scope(self.made.mesh, self.by_rule.over, world), axes, machine)
+
+    def play(self, made: OpSchedule, dims: Mapping[str, int], world: World | None = None) -> float:
+        """Microseconds of one call. `world`: instead of what the mesh declares."""
+        at = self.scene(world)
+        return ending(simulate(made, unroll(self.made, made, at.ranks, [{**dims, **at.axes}]), at.machine))
 
     def schedule(self, found: Mapping, policies: dict, rules: dict | None = None) -> OpSchedule | None:
         """The op with these values; None if there are findings."""
@@ -101,8 +119,9 @@ class Trials:
         made = schedule_op(self.op, self.program, report, set(), Settlement(found, policies, rules))
         return None if report.failed else made
 
-    def tasks(self, made: OpSchedule, dims: Mapping[str, int], world: int | None = None) -> int:
-        return expected_tasks(made, world or self.world, {**dims, **self.axes})
+    def tasks(self, made: OpSchedule, dims: Mapping[str, int], world: World | None = None) -> int:
+        at = self.scene(world)
+        return expected_tasks(made, at.ranks, {**dims, **at.axes})
 
     def too_large(self, tasks: int) -> Settled:
         """What is said of the gate where nothing can be played out."""

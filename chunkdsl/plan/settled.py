@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from chunkdsl.ir.graph import Op, Value
+from chunkdsl.ir.meshes import World, sizes
 from chunkdsl.ir.policy import FuseFrom, Policy
 from chunkdsl.record import record
 
@@ -77,15 +78,21 @@ def instead(rule: Choice, found: Settled) -> Choice:
 
 @record
 class Gate:
-    """From which size an op runs fused, and what runs below. `by_world`: instead of `fuse_from`, for instances of at
-    least so many ranks, ascending; below the first of them every call is fused."""
+    """From which size an op runs fused, and what runs below. `by_world`: instead of `fuse_from`, for instances that
+    have at least so many ranks on each axis of the mesh, ascending; with fewer than in all of them every call is
+    fused."""
 
     fuse_from: FuseFrom
     fallback: str
-    by_world: tuple[tuple[int, FuseFrom], ...] = ()
+    by_world: tuple[tuple[World, FuseFrom], ...] = ()
 
-    def at(self, world: int) -> FuseFrom:
-        """The gate of an instance on `world` ranks."""
+    def at(self, world: World) -> FuseFrom:
+        """The gate of an instance on a mesh of this size."""
         if not self.by_world:
             return self.fuse_from
-        return next((gate for ranks, gate in reversed(self.by_world) if ranks <= world), FuseFrom(0))
+        return next((gate for least, gate in reversed(self.by_world) if reaches(world, least)), FuseFrom(0))
+
+
+def reaches(world: World, least: World) -> bool:
+    """Has a world at least so many ranks on each axis?"""
+    return all(n <= m for n, m in zip(sizes(least), sizes(world), strict=True))

@@ -133,7 +133,8 @@ def summarise(
     links = dict.fromkeys(a.link for a in schedule.mesh.axes if a.link and (not op.over or a.name in op.over))
     sizes = {b.name: ITEM[b.dtype] for b in plan.buffers}
     sent, received = crossing(plan, rank, sizes)
-    least = op.gate.at(plan.world)
+    mesh = schedule.mesh
+    least = op.gate.at(tuple(dims[a.name] for a in mesh.axes) if len(mesh.axes) > 1 else plan.world)
     return Summary(
         op=op.name,
         line=op.line,

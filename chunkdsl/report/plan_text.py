@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from chunkdsl.cost.constants import margin
 from chunkdsl.cost.predict import Prediction
-from chunkdsl.ir.meshes import run_time
+from chunkdsl.ir.meshes import ranks_of, run_time, world_text
 from chunkdsl.ir.types import index_key
 from chunkdsl.plan.schedule import Choice, OpSchedule, Schedule
 from chunkdsl.plan.summary import Started, Summary, Transfer, gate_text
@@ -61,9 +61,11 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
         yield from _wrap(f"This world size cannot run fused: {note}. The module refuses it.")
     yield from _wrap(_policy(s))
     if op.gate.by_world:
-        gates = (f"{gate_text(gate)} from {ranks} on" for ranks, gate in op.gate.by_world)
-        fewer = "; always below" if op.gate.by_world[0][0] > 2 else ""
-        yield from _wrap(f"The gate by number of ranks: {', '.join(gates)}{fewer}")
+        gates = (f"{gate_text(gate)} from {world_text(world)} on" for world, gate in op.gate.by_world)
+        first = op.gate.by_world[0][0]
+        fewer = "; always below" if ranks_of(first) > 2 else ""
+        by = "number of ranks" if isinstance(first, int) else "ranks of each axis"
+        yield from _wrap(f"The gate by {by}: {', '.join(gates)}{fewer}")
     if not s.fused:
         yield from _wrap(f"This call runs the fallback ({s.fallback}); what follows is the fused call.")
     yield from _section("What auto became", _choices(op))

@@ -107,6 +107,10 @@ class MeshRanks(Ranks):
     def count(axes, world, over):
         return math.prod(size for axis, size in zip(axes, world, strict=True) if axis in over)
 
+    def reaches(self, least):
+        """Are there at least so many ranks on each axis? 1: on any mesh."""
+        return least == 1 or all(n <= m for n, m in zip(least, self.shape, strict=True))
+
     def machine_of(self, over):
         return self._machines[over]
 

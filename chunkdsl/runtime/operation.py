@@ -67,7 +67,8 @@ class Operation(Failures, PlacedCalls, Replays):
         self.module, self.machine = module, module.ranks.machine_of(self.OVER)
         self.inner, self.here = module.ranks.inner_of(self.OVER), module.ranks.here
         self.world, self.rank = self.machine.world, self.machine.rank
-        self.gate = next(((dim, n) for ranks, dim, n in reversed(self.GATES) if ranks <= self.world), ("", 0))
+        reached = ((dim, n) for least, dim, n in reversed(self.GATES) if module.ranks.reaches(least))
+        self.gate = next(reached, ("", 0))
         self.said = False
         self.number = Live.add(self)
         self.why_not = module.why_not or self._alignment(module.bounds)

@@ -36,6 +36,10 @@ class Ranks:
         """Ranks that an op communicates with."""
         return world
 
+    def reaches(self, least):
+        """Are there at least so many ranks?"""
+        return least <= self.shape
+
     def machine_of(self, over):
         """The machine among those ranks."""
         return self.machines[0]

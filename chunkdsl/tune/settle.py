@@ -21,7 +21,7 @@ from chunkdsl.check import tuning as rules
 from chunkdsl.cost.choose import trials_of
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
-from chunkdsl.ir.meshes import World, ranks_of, scope, world_text
+from chunkdsl.ir.meshes import World, in_order, ranks_of, world_text
 from chunkdsl.ir.policy import FuseFrom
 from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.schedule import Schedule
@@ -80,24 +80,22 @@ def settle_tuned(program: Program, made: Schedule, by_model: Settlement, path: s
         return by_model
     found, worlds = Settlement(by_model), set()
     for op, trials in trials_of(program, made):
-        measured = {r.world: scope(made.mesh, trials.by_rule.over, r.world) for r in tuned.results if r.op == op.name}
+        measured = {r.world for r in tuned.results if r.op == op.name}
         if not measured:
             continue
-        world = made.world if made.world in measured else max(measured, key=ranks_of)
+        world = made.world if made.world in measured else max(in_order(measured), key=ranks_of)
         order = ranking(tuned, op.name, world)
         space = Space(op, trials, (), ())
         if not order or schedule_of(space, order[0][1]) is None:
             why = f"no setting of {op.name} was measured whole, or the best one is not legal"
             report.add(rules.stale_tuned_file(path, why, f"chunkdsl tune {made.path}"))
             continue
-        worlds |= measured.keys()
+        worlds |= measured
         told = _Told(tuned, op.name, world)
         _take(found, space, order[0][1], told)
-        gates = {ranks: g for at, ranks in sorted(measured.items(), key=lambda m: ranks_of(m[0]))
-                 if (g := gate_of(tuned, op.name, at))}  # fmt: skip
+        gates = {at: g for at in measured if (g := gate_of(tuned, op.name, at))}
         if gates and _gate_is_open(op):
-            ranks = scope(made.mesh, trials.by_rule.over, made.world)
-            found[op, "fuse_from"] = _merged(by_model.get((op, "fuse_from")), gates, ranks, told)
+            found[op, "fuse_from"] = _merged(by_model.get((op, "fuse_from")), gates, made.world, told)
     if not worlds:
         return by_model
     found.tuning = _tuning(tuned, sorted(worlds, key=ranks_of), path)
@@ -175,16 +173,15 @@ def gate_of(tuned: Tuned, op: str, world: World) -> FuseFrom | None:
     return FuseFrom(by_size[at - 1][0] + 1, dim) if at else FuseFrom(0)
 
 
-def _merged(by_model: Settled | None, gates: Mapping[int, FuseFrom], here: int, told: _Told) -> Settled:
-    """Measured gates for the ranks that were measured, the model's for the others. `here`: ranks of the mesh."""
+def _merged(by_model: Settled | None, gates: Mapping[World, FuseFrom], here: World, told: _Told) -> Settled:
+    """Measured gates for the ranks that were measured, the model's for the others. `here`: what the mesh declares."""
     model: Gate = by_model.value if by_model and by_model.value else Gate(FuseFrom(0), "nccl")
-    every = sorted({*gates, *(ranks for ranks, _ in model.by_world)})
-    rows: list[tuple[int, FuseFrom]] = []
-    for ranks in every:
-        gate = gates.get(ranks, model.at(ranks))
-        if gate != (rows[-1][1] if rows else FuseFrom(0)):
-            rows.append((ranks, gate))
-    gate = Gate(model.fuse_from, "nccl", tuple(rows))
+    rows: tuple[tuple[World, FuseFrom], ...] = ()
+    for world in in_order({*gates, *(world for world, _ in model.by_world)}):
+        gate = gates.get(world, model.at(world))
+        if gate != Gate(FuseFrom(0), "nccl", rows).at(world):
+            rows = (*rows, (world, gate))
+    gate = Gate(model.fuse_from, "nccl", rows)
     gate = replace(gate, fuse_from=gate.at(here) if rows else FuseFrom(0))
     why = told.why if here in gates else by_model.why if by_model else ""
     return Settled(gate, gate_text(gate.fuse_from), why)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 
 from chunkdsl.ir.layouts import Cyclic
-from chunkdsl.ir.meshes import World, ranks_of, scope
+from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
 from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
 from chunkdsl.lower.facts import ROWWISE
@@ -45,7 +45,7 @@ def open_gates(schedule: Schedule, world: World) -> Schedule:
     fused code."""
 
     def opened(op: OpSchedule) -> OpSchedule:
-        gate = op.gate.at(scope(schedule.mesh, op.over, world)) if op.gate.by_world else op.gate.fuse_from
+        gate = op.gate.at(world) if op.gate.by_world else op.gate.fuse_from
         return replace(op, gate=Gate(FuseFrom(0) if gate.count is None else gate, op.gate.fallback))
 
     return replace(schedule, ops=tuple(map(opened, schedule.ops)))

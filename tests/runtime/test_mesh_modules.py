@@ -217,6 +217,17 @@ def test_a_mesh_must_be_one_that_the_module_is_proven_for(build):
         construct(module.TwoAxes, 4, None)
 
 
+def two_gates(text):
+    return text.replace('GATES, FALLBACK = ((1, "", 0),)', 'GATES, FALLBACK = (((1, 2), "M", 8), ((2, 2), "M", 16),)')
+
+
+def test_the_gate_of_an_instance_goes_by_both_axes(build):
+    _, _, module = build("data and tensor parallel", two_gates)
+    found = {mesh: construct(module.TwoAxes, mesh[0] * mesh[1], mesh, lambda m: m.f.gate)[0]
+             for mesh in ((1, 2), (2, 1), (2, 2), (2, 3))}  # fmt: skip
+    assert found == {(1, 2): ("M", 8), (2, 1): ("", 0), (2, 2): ("M", 16), (2, 3): ("M", 16)}
+
+
 def test_a_size_that_is_left_out_is_what_equal_shards_make(build):
     schedule, typed, module = build("data and tensor parallel")
     inputs = draw(typed, schedule.ops[0], {"M": 12}, (2, 2), 3, False)
