@@ -48,5 +48,13 @@ class Source:
         end = self._starts[line] - 1 if line < len(self._starts) else len(self.text)
         return self.text[start:end].rstrip("\r")
 
+    def line_span(self, line: int) -> Span | None:
+        """The text of a 1-based line, without blanks around it. None for lines that are not in the source."""
+        if not 1 <= line <= len(self._starts):
+            return None
+        text = self.line_text(line)
+        start = self._starts[line - 1] + len(text) - len(text.lstrip())
+        return Span(start, start + len(text.strip()))
+
     def slice(self, span: Span) -> str:
         return self.text[span.start : span.end]

@@ -36,12 +36,7 @@ def _finding(refutation: Refutation, source: Source, mend: str) -> Finding:
 
 
 def line_span(source: Source, line: int) -> Span | None:
-    """The text of a 1-based line, without what surrounds it. None for lines that are not in the source."""
-    if not 1 <= line <= source.text.count("\n") + 1:
-        return None
-    text = source.line_text(line)
-    start = sum(len(before) + 1 for before in source.text.split("\n")[: line - 1]) + len(text) - len(text.lstrip())
-    return Span(start, start + len(text.strip()))
+    return source.line_span(line)
 
 
 @rule("CD301", "malformed-plan")

@@ -11,6 +11,7 @@ checked, and the others keep what was found in them before; `complete` says whet
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,7 @@ from chunkdsl.syntax.mistakes import Failure
 from chunkdsl.syntax.parse import parse, tree_of
 
 Staged = tuple[int, Diagnostic]  # a finding and the stage that found it
+_LINE = re.compile(r"\bline \d")
 _tree = remember(lambda text: tree_of(text, 0))
 
 
@@ -54,6 +56,25 @@ def _lower(part: Part) -> None:
 
 STAGES = (_parse, _lower, pipeline.schedule)
 LAST = len(STAGES) - 1
+
+
+@dataclass(frozen=True)
+class Quoted(Source):
+    """An excerpt whose lines have the numbers that they have in the text that it is of: findings quote them."""
+
+    whole: Source
+    excerpt: Excerpt
+
+    def position(self, offset: int) -> tuple[int, int]:
+        return self.whole.position(self.excerpt.outward(offset))
+
+    def line_text(self, line: int) -> str:
+        return self.whole.line_text(line)
+
+    def line_span(self, line: int) -> Span | None:
+        span = self.whole.line_span(line)
+        start = None if span is None else self.excerpt.inward(span.start)
+        return None if start is None else Span(start, start + span.end - span.start)
 
 
 class Stale(Exception):
@@ -93,11 +114,11 @@ class Lint:
 
 
 def run_stages(
-    path: str, text: str, watch: Callable[[], object] = bool, elsewhere: Elsewhere = nowhere
-) -> list[Staged]:
+    source: Source, watch: Callable[[], object] = bool, elsewhere: Elsewhere = nowhere
+) -> list[Staged]:  # fmt: skip
     """What `pipeline.check_report` finds, in order of place, with the stage that found it. `watch` may raise
     `Stale`."""
-    part, stages = Part(Report(Source(path, text), watch), elsewhere=elsewhere), {}
+    part, stages = Part(Report(source, watch), elsewhere=elsewhere), {}
     report = part.report
     for number, stage in enumerate(STAGES):
         if report.failed:
@@ -133,6 +154,11 @@ def stage_of(findings: Iterable[Staged]) -> int:
     return min((stage for stage, d in findings if d.severity is Severity.ERROR), default=LAST)
 
 
+def quotes_lines(d: Diagnostic) -> bool:
+    """Whether the words of a finding have numbers of lines in them."""
+    return any(_LINE.search(text) for text in (d.message, d.label, d.help, *(x.message for x in d.labels)))
+
+
 def moved(d: Diagnostic, at: Callable[[int], int]) -> Diagnostic:
     """A finding with all its places where `at` puts them."""
 
@@ -149,18 +175,18 @@ def moved(d: Diagnostic, at: Callable[[int], int]) -> Diagnostic:
 
 def lint_whole(path: str, text: str, parts: tuple[Segment, ...], watch: Callable[[], object] = bool) -> Lint:
     """All of a text through all stages."""
-    found, loose = sort_findings(run_stages(path, text, watch), parts)
+    found, loose = sort_findings(run_stages(Source(path, text), watch), parts)
     stage = stage_of((*loose, *(s for part in found for s in part)))
     return Lint(path, text, parts, found, (stage,) * len(parts), loose, frozenset(range(len(parts))))
 
 
 def lint_part(
-    path: str, parts: tuple[Segment, ...], wanted: Collection[int], elsewhere: Elsewhere,
+    whole: Source, parts: tuple[Segment, ...], wanted: Collection[int], elsewhere: Elsewhere,
     watch: Callable[[], object],
 ) -> tuple[tuple[tuple[Staged, ...], ...], tuple[Staged, ...]]:  # fmt: skip
     """Some segments of a text through all stages, with all that they build on: as `sort_findings`."""
     part = excerpt(parts, wanted)
-    found = run_stages(path, part.text, watch, elsewhere)
+    found = run_stages(Quoted(whole.path, part.text, whole, part), watch, elsewhere)
     return sort_findings(((stage, moved(d, part.outward)) for stage, d in found), parts)
 
 

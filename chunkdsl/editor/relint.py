@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import cached_property
 
 from chunkdsl.editor.carry import Carrier
-from chunkdsl.editor.lint import LAST, Lint, Staged, lint_part, lint_whole, moved, run_stages, stage_of
+from chunkdsl.editor.lint import LAST, Lint, Staged, lint_part, lint_whole, moved, quotes_lines, run_stages, stage_of
 from chunkdsl.editor.segments import Relations, Segment, segments, solid
 from chunkdsl.editor.standing import gives, looks_like_mesh, names_of, stands
 from chunkdsl.editor.structure import Clean, shape_of, structure_of
+from chunkdsl.source import Source
 
 LARGEST_PART = 40  # items that are checked by themselves for a first answer
 CLEAN = Clean()
@@ -90,7 +91,7 @@ class _Change:
             for members in alike:
                 self._guess(members, seen, checked)
         lead = self.text[: self.parts[0].start]
-        loose = tuple(run_stages(self.path, lead, self.watch)) if lead.strip() else ()
+        loose = tuple(run_stages(Source(self.path, lead), self.watch)) if lead.strip() else ()
         fresh = frozenset(bad & taken)
         return Lint(self.path, self.text, self.parts, tuple(self.found), tuple(self.known), loose, fresh)
 
@@ -115,11 +116,12 @@ class _Change:
 
     def _holds(self, closure: Sequence[int]) -> bool:
         """Whether what was found before in a root and all that it builds on still says all about them. Not where
-        nothing was found: why then is it not known to be clean?"""
+        nothing was found: why then is it not known to be clean? Nor where it speaks of lines, which move."""
         if self.before is None or not self._same_names or any(i in self._affected for i in closure):
             return False
         old = [self._old(i) for i in closure]
-        return any(self.before.found[i] for i in old) and all(self.before.known[i] >= 0 for i in old)
+        found = [d for i in old for _, d in self.before.found[i]]
+        return bool(found) and all(self.before.known[i] >= 0 for i in old) and not any(map(quotes_lines, found))
 
     def _sources(self, alike: Sequence[Sequence[int]], found: Found) -> set[int]:
         """What the findings of roots, in lists of one structure each, stem from. `found`: those of the first of each.
@@ -189,10 +191,14 @@ class _Change:
         """The findings in an excerpt, by segment, and the stage that it reached. Nothing about nothing."""
         if not wanted:
             return ((),) * len(self.parts), LAST
-        found, loose = lint_part(self.path, self.parts, wanted, self._elsewhere, self.watch)
+        found, loose = lint_part(self._source, self.parts, wanted, self._elsewhere, self.watch)
         if loose:
             raise _Failed
         return found, stage_of(s for part in found for s in part)
+
+    @cached_property
+    def _source(self) -> Source:
+        return Source(self.path, self.text)
 
     def _elsewhere(self, kind: str) -> Iterable[str]:
         if kind not in self.elsewhere:

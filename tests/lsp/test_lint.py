@@ -155,6 +155,16 @@ def test_findings_of_alike_items_are_told_from_one_of_them():
         assert told == wanted, kind
 
 
+def test_lines_that_a_finding_quotes_are_those_of_the_text_as_it_is():
+    seed = Path(__file__).parent.parent / "fuzz" / "seeds" / "a-finding-that-quotes-lines"
+    text = seed.read_text()
+    found = near(text)
+    for changed in (text.replace("mesh", "# one more\n\nmesh", 1), text.replace("\n\nplan", "\nplan")):
+        after = lint("x.chunk", changed, found, clean=Clean())
+        assert after.complete and findings(after) == checked(changed)
+        assert findings(after)[0].help != findings(found)[0].help
+
+
 def test_without_sharing_all_items_would_be_checked(monkeypatch):
     work = Work(monkeypatch)
     number = iter(range(10_000))
