@@ -1,6 +1,6 @@
 // The extension in VS Code, used as a person would. By hand: build the extension (grammars/vscode/README.md), then
 //   code-server --auth none --bind-addr 127.0.0.1:8080 --install-extension grammars/vscode/chunkdsl.vsix
-//   code-server --auth none --bind-addr 127.0.0.1:8080 EMPTY_FOLDER &
+//   code-server --auth none --bind-addr 127.0.0.1:8080 --disable-workspace-trust EMPTY_FOLDER &
 //   npm install --no-save puppeteer-core && CHROMIUM=/usr/bin/chromium node tests/lsp/vscode.mjs 8080 EMPTY_FOLDER
 // with `chunkdsl` on the PATH of code-server. Says what was seen, leaves pictures in the working folder, and ends with
 // code 1 where something does not come.
