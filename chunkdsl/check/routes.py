@@ -95,44 +95,25 @@ def parts_not_chunks(breach: Breach, source: Source) -> Finding:
     return from_breach(breach, source, "write `chunk = n per shard` where the plan is used")
 
 
-@rule("CD613", "too-much-arrives")
-def too_much_arrives(breach: Breach, source: Source) -> Finding:
-    """What arrives for a sum is kept until it is added; a rank has memory for as many shards as there are ranks.
+@rule("CD326", "ranks-add-up-differently")
+def orders_differ(breach: Breach, source: Source) -> Finding:
+    """An `all_reduce` leaves the same bits on every rank, also along a plan.
 
-    Addends are sent with `adding`, not fetched, and every part of a rank's own shard is added up from as many arrivals.
+    Sums of floating-point numbers depend on how their addends are grouped, not on the order of two operands. Several
+    ranks may add up the same shard if they group alike, as pairs that exchange whole sums do: all have (0 + 1) + (2 +
+    3). Where each takes sums of the ranks above it, rank 1 has (1 + 2) + (3 + 0). Then let one rank add up.
 
     Fails:
         mesh tp[4]
         dim M = 1..4096
         tensor x : bf16[M, 512 @ tp]
         tensor w : bf16[512 @ tp, 512]
-        plan star(t) : reduce_scatter over tp {
-            for r in range(1, tp) { for s in range(tp) { if r == rank { if s != rank { send t[s] to 0 adding } } } }
-            for s in range(1, tp) { if rank == 0 { send t[s] to s adding } }
+        plan spread(t) : all_reduce over tp {
+            for k in range(log2(tp)) { for s in range(tp) { fetch t[s] from (rank + pow2(k)) mod tp adding } }
         }
-        op f(x, w) -> y { y = reduce_scatter(x @ w, M) with { route = star } }
+        op f(x, w) -> y { y = all_reduce(x @ w) with { route = spread } }
 
     Mended:
-        mesh tp[4]
-        dim M = 1..4096
-        tensor x : bf16[M, 512 @ tp]
-        tensor w : bf16[512 @ tp, 512]
-        plan p(t) : reduce_scatter over tp {
-            for i in range(1, tp) { send t[(rank + i) mod tp] to (rank + i) mod tp adding }
-        }
-        op f(x, w) -> y { y = reduce_scatter(x @ w, M) with { route = p } }
-    """
-    return from_breach(breach, source, "let each rank receive fewer addends, or add some of them up on the way")
-
-
-@rule("CD326", "all-reduce-does-not-split")
-def does_not_split(breach: Breach, source: Source) -> Finding:
-    """A plan of an `all_reduce` adds each shard up on one rank, another shard on every rank, and hands the sums out.
-
-    Sums of floating-point numbers depend on their order. Ranks that each add up the same shard, as when pairs exchange
-    whole sums, would not hold the same bits. Add a shard up on one rank, and send the sum on without `adding`.
-
-    Fails:
         mesh tp[4]
         dim M = 1..4096
         tensor x : bf16[M, 512 @ tp]
@@ -141,19 +122,8 @@ def does_not_split(breach: Breach, source: Source) -> Finding:
             for k in range(log2(tp)) { for s in range(tp) { send t[s] to xor(rank, pow2(k)) adding } }
         }
         op f(x, w) -> y { y = all_reduce(x @ w) with { route = doubling } }
-
-    Mended:
-        mesh tp[4]
-        dim M = 1..4096
-        tensor x : bf16[M, 512 @ tp]
-        tensor w : bf16[512 @ tp, 512]
-        plan sum_ring(t) : all_reduce over tp {
-            for i in range(tp - 1) { send t[(rank - i) mod tp] to (rank + 1) mod tp adding }
-            for i in range(tp - 1) { send t[(rank + 1 - i) mod tp] to (rank + 1) mod tp }
-        }
-        op f(x, w) -> y { y = all_reduce(x @ w) with { route = sum_ring } }
     """
-    return from_breach(breach, source, "let one rank add up a shard, another each, and send sums on without `adding`")
+    return from_breach(breach, source, "let one rank add up a shard, and send the sum on without `adding`")
 
 
 @rule("CD327", "steps-with-different-chunks")
@@ -288,6 +258,6 @@ def race(breach: Breach, source: Source) -> Finding:
 BY_CODE: dict[str, Callable[[Breach, Source], Diagnostic]] = {
     f.code: f
     for f in (
-        *STEP_RULES, parts_not_chunks, too_much_arrives, absent, again, not_kept, twice, race, does_not_split,
+        *STEP_RULES, parts_not_chunks, absent, again, not_kept, twice, race, orders_differ,
     )
 }

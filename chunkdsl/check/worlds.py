@@ -92,7 +92,7 @@ def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
                 breaches = list(m.routing.breaches(world))
                 if not breaches:
                     chunk = n.out_chunk if m.leaving else n.chunk
-                    asked = m.routing.uneven(chunk, world), m.routing.unstored(world), m.routing.uncopied(world)
+                    asked = m.routing.uneven(chunk, world), m.routing.differing(world), m.routing.uncopied(world)
                     breaches = [b for b in asked if b]
                 found.setdefault((m.routing.name, m.routing.contract), []).extend(breaches)
     return [

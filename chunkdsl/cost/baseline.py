@@ -59,7 +59,7 @@ def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: M
             yield Stage("collective", "all-to-all", n.line, collective_us(size / world, world, 1, m))
     if n.sums:
         size = total * cols * ITEM[n.sums.wire]
-        everyone = n.destination.kind == "broadcast" or n.space == "whole"
+        everyone = n.destination.kind == "broadcast" or n.space in ("whole", "all")
         us = collective_us(size, world, 2 if everyone else 1, m, adds=True)
         if everyone:
             us += _pass_us(2 * size, m)  # the library adds up in place, in a copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chunkdsl.cost.constants import Machine
+from chunkdsl.ir.meshes import grid_of
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.footprint import ITEM
@@ -126,7 +127,7 @@ class Work:
         item, area = ITEM[n.destination.dtype], t.bm * min(n.body.column_block or cols if n.body else t.bn, cols)
         read = sum(area * ITEM[o.dtype] for o in n.operands if o.role == "full")
         if n.sums:
-            read += area * ITEM[n.sums.parts.dtype] * (2 if n.sums.ring else self.plan.world)
+            read += area * ITEM[n.sums.parts.dtype] * self._added(n, rank)
         if n.fold:
             rows = local_size(n.depth, self.dims, self.plan.world, rank, self.op.over)
             read += rows * t.bn * ITEM[n.fold.operand.dtype]
@@ -140,6 +141,16 @@ class Work:
             us += 1e-3 * area * item / memory
         self._tiles[lane, rank] = us
         return us
+
+    def _added(self, n: Launch, rank: int) -> float:
+        """Of how many addends a tile of a sum is made, on average."""
+        world, routing = self.plan.world, n.sums.routing
+        if routing is None:
+            return 2 if n.sums.ring else world
+        grid = grid_of(world, tuple([self.dims[axis] for axis in self.op.over]))
+        shards, parts = range(world) if n.space == "all" else (rank,), range(routing.parts(grid))
+        made = [routing.storage(grid).final(rank, s, part)[2] for s in shards for part in parts]
+        return 1 + sum(made) / len(made)
 
     def _steps_us(self, n: Launch, depth: int) -> float:
         t, products = n.tiling, len(n.products)

@@ -188,10 +188,11 @@ class _Reader:
     @property
     def ways(self) -> tuple[Way, ...]:
         """Each way in which transfers travel once, with the place of the first."""
-        found: dict[tuple[bool, str | None], Way] = {}
+        found: dict[tuple[bool, str | None, bool], Way] = {}
         for t in self._transfers:
-            via = self.manners.get(t.span.start, (None, None))[0]
-            found.setdefault((t.adding, via), Way(t.adding, via, self._via_spans.get(t.span.start)))
+            via, fetch = self.manners.get(t.span.start, (None, None))[0], t.action == "fetch"
+            way = Way(t.adding, via, self._via_spans.get(t.span.start), fetch=fetch)
+            found.setdefault((t.adding, via, fetch), way)
         return tuple(found.values())
 
     def _check_chunks(self) -> None:

@@ -11,7 +11,7 @@ from chunkdsl.ir.meshes import World
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place
 from chunkdsl.lower.choices import MIB, Choices
 from chunkdsl.plan.form import Affine, Form
-from chunkdsl.plan.halves import halves_of
+from chunkdsl.plan.halves import halves_of, why_whole
 from chunkdsl.plan.hierarchical import hierarchical
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Choice
@@ -91,15 +91,18 @@ def built_in(settle: Choices, routing: Routing) -> str | None:
 
 
 def settle_halves(settle: Choices, routing: Routing, algorithm: str, world: World) -> tuple[Routing, Routing] | None:
-    """The sums and the results of an all-reduce along a plan; None if it was refused."""
+    """The sums and the results of an all-reduce along a plan; None if its sums travel as the plan says, or if it was
+    refused (`settle.ok`)."""
     if algorithm != "two_shot":
         settle.refuse_transport(f"route = {routing.name}, algorithm = {algorithm}",
                                 "a plan adds up, then hands out", "algorithm")  # fmt: skip
         return None
-    halves = halves_of(routing)
-    for breach in dict.fromkeys(b for half in halves for b in half.breaches(world)):
-        settle.refuse(routes.explain_breach(breach, settle.report.source))
-    return halves if settle.ok else None
+    why = why_whole(routing, world)
+    if not why:
+        return halves_of(routing)
+    settle.record.append(Choice(settle.where, f"plan {routing.name}", "whole sums travel", f"no two halves: {why}"))
+    refuse_breaches(settle, routing.differing(world))
+    return None
 
 
 def settle_exchange(value: Value, program: Program, settle: Choices, product: bool = False) -> Routing | None:
@@ -132,7 +135,8 @@ def settle_blocks(settle: Choices, routing: Routing, onto: str, product: bool = 
 
 
 def settle_sum(settle: Choices, routing: Routing) -> dict:
-    """via, side, place and order of a reduce-scatter along a plan; `route` is None."""
+    """via, side, place and order of a reduce-scatter along a plan, or of an all-reduce whose sums travel; `route` is
+    None."""
     why = f"no parametric form: {routing.why_not}" if routing.form is None else "its form is none of the language's"
     settle.record.append(Choice(settle.where, f"plan {routing.name}", "a table", why))
     vias, _ = vias_of(settle, routing, "a plan adds on the way, and only programs do")
@@ -211,7 +215,7 @@ def chunk_of(settle: Choices, routing: Routing, row_bytes: int, shard: int, worl
         chunk = settle.chunk_rows(row_bytes)
     elif isinstance(chunk, ChunkBytes):
         chunk = ChunkRows(max(1, chunk.count // max(1, row_bytes)), "")
-    refuse_breaches(settle, routing.uneven(chunk, world), routing.unstored(world))
+    refuse_breaches(settle, routing.uneven(chunk, world))
     return chunk
 
 

@@ -125,6 +125,7 @@ class Transports(Epilogue):
         halves = settle_halves(settle, routing, algorithm, self.grid) if routing and not scatter else None
         if not settle.ok:
             raise Refused
+        sent_whole = routing is not None and not scatter and halves is None
         if halves is not None:
             routing = halves[0]
         elif routing is not None and built_in(settle, routing):
@@ -142,7 +143,7 @@ class Transports(Epilogue):
         copies = settle.buffers(row_bytes * evaluate(rows, self.highs), False)
         self._settled(settle, info)
         self.slots.append(copies)
-        self._words(chunk, rows, reduction.kind, reduction, layout)
+        self._words(chunk, rows, reduction.kind, reduction, layout, routing.places(self.grid) if routing else 0)
         ends = ("_stage", "_arrived", "_tiles", "_partials", "_done", "_pieces")
         stem = self._fresh(name, *ends, *(f"_total{end}" for end in ("", "_arrived", "_tiles")))
         sent, moves, parts_source = self._partials(stem, wire, rows, cols, chunk, info, one_shot, reduction)
@@ -159,7 +160,7 @@ class Transports(Epilogue):
             dtype = value.type.dtype.value
             final = Destination("local", f"{stem}_total", dtype, "own")
             self.buffers.append(Buffer(final.buffer, "local", dtype, "whole", rows, cols))
-        elif not scatter and not one_shot:
+        elif not scatter and not one_shot and not sent_whole:
             total = f"{stem}_total"
             self.buffers.append(Buffer(total, "symmetric", value.type.dtype.value, "world", rows, cols))
             self.flags.append(Flags(f"{total}_arrived", "symmetric", "chunk", rows, chunk))
@@ -170,7 +171,7 @@ class Transports(Epilogue):
         operands: dict[Value, Operand] = {}
         steps: list[Instruction] = []
         result = self._epilogue(value, {reduction: "total"}, operands, steps)
-        space = "whole" if one_shot else "own"
+        space = "whole" if one_shot else "all" if sent_whole else "own"
         walk = Walk.UP
         self._launch(
             f"{name}_sum", value, space, walk, chunk, sent.arrived, self._tiling([], value), None, (), None, sums,
@@ -203,22 +204,24 @@ class Transports(Epilogue):
         own_sms = info["place"].kind == "own_sms"
         groups = "world_whole" if one_shot and not pull else "whole" if one_shot else "world"
         cut = info["layout"]
-        self.buffers.append(Buffer(stage, "symmetric", wire, groups, rows, cols, layout=cut))
-        self.flags.append(Flags(arrived, "symmetric", "chunk", rows, chunk, one_shot, cut))
+        routing = info.get("routing")
+        groups = "places" if routing else groups
+        self.buffers.append(Buffer(stage, "symmetric", wire, groups, rows, cols, layout=cut, routing=routing))
+        self.flags.append(Flags(arrived, "symmetric", "chunk", rows, chunk, one_shot, cut, routing))
         self.counters.append(Flags(f"{name}_tiles", "local", "chunk", rows, chunk, one_shot, cut))
         if pull:
             sent = Destination("publish", stage, wire, "padded", arrived, counters=f"{name}_tiles", everyone=one_shot)
             return sent, None, stage
-        routing = info.get("routing")
         if not (own_sms or ring):
             tiles, via = f"{name}_tiles", info["via"]
             sent = Destination("push", stage, wire, "padded", arrived, counters=tiles, via=via, everyone=one_shot)
             return sent, None, stage
         partial, done = f"{name}_partials", f"{name}_done"
-        self.buffers.append(Buffer(partial, "local", wire, "world", rows, cols, layout=cut))
-        self.flags.append(Flags(done, "local", "chunk", rows, chunk, layout=cut))
+        kind = "symmetric" if routing and routing.fetches else "local"  # peers fetch the addends
+        self.buffers.append(Buffer(partial, kind, wire, "world", rows, cols, layout=cut))
+        self.flags.append(Flags(done, kind, "chunk", rows, chunk, layout=cut))
         per = "pair" if routing else "chunk"
-        self.counters.append(Flags(f"{name}_pieces", "local", per, rows, chunk, layout=cut))
+        self.counters.append(Flags(f"{name}_pieces", "local", per, rows, chunk, layout=cut, routing=routing))
         sent = Destination(
             "hand_over", partial, wire, "padded", arrived, done, None if ring or routing else stage, f"{name}_tiles"
         )
@@ -242,11 +245,15 @@ class Transports(Epilogue):
         )
         return sent, moves, stage
 
-    def _words(self, chunk, rows: SymSize, what: str, value: Value, layout: Layout = CONTIGUOUS) -> None:
+    def _words(
+        self, chunk, rows: SymSize, what: str, value: Value, layout: Layout = CONTIGUOUS, places: int = 0
+    ) -> None:  # fmt: skip
+        """Refuse more flags than there may be. `places`: of what arrives for a sum along a plan."""
         shard = layout.shard(evaluate(rows, self.highs), self.world)
-        per = chunk.count if isinstance(chunk, ChunkCount) else -(-shard // chunk.count)
-        if per * self.world > FLAG_WORDS:
-            self.report.add(too_many_flags(per * self.world, FLAG_WORDS, what, value.policy.spans.get("chunk")))
+        words = chunk.count if isinstance(chunk, ChunkCount) else -(-shard // chunk.count)
+        words *= max(self.world, places)
+        if words > FLAG_WORDS:
+            self.report.add(too_many_flags(words, FLAG_WORDS, what, value.policy.spans.get("chunk")))
             raise Refused
 
     def _settled(self, settle: Choices, info: dict) -> None:

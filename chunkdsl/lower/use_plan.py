@@ -67,9 +67,10 @@ def declare_use_plan(
 
 def _ways(route: Route, file: Source) -> tuple[Way, ...]:
     """Each way of its steps once, with the line of the first."""
-    found: dict[tuple[bool, str | None], Way] = {}
+    found: dict[tuple[bool, str | None, bool], Way] = {}
     for s in (s for steps in route.steps for s in steps):
-        found.setdefault((s.adding, s.via), Way(s.adding, s.via, None, f"{file.path}:{s.line}"))
+        fetch = s.action == "fetch"
+        found.setdefault((s.adding, s.via, fetch), Way(s.adding, s.via, None, f"{file.path}:{s.line}", fetch))
     return tuple(found.values())
 
 

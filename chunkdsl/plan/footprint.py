@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chunkdsl.ir.meshes import bindings, grid_of
+from chunkdsl.ir.meshes import World, bindings, grid_of
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule, Schedule
@@ -55,9 +55,9 @@ def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, 
         return exchange_memory(op, world, full)
     grid = grid_of(world, tuple([full[axis] for axis in op.over]))
     return (
-        *(_buffer(b, op, world, full) for b in op.buffers),
-        *(_words(f, "flags", world, full) for f in op.flags),
-        *(_words(f, "counters", world, full) for f in op.counters),
+        *(_buffer(b, op, world, full, grid) for b in op.buffers),
+        *(_words(f, "flags", world, full, grid) for f in op.flags),
+        *(_words(f, "counters", world, full, grid) for f in op.counters),
         Memory(f"{op.name}_state", "symmetric", "flags", "i32", 1, STATE_WORDS),
         *([Memory(f"{op.name}_closed", "symmetric", "flags", "i32", 1, world)] if op.closing else ()),
         *(Memory(f"{n.name}_tickets", "local", "scratch", "i32", 1, TICKET_WORDS) for n in op.launches),
@@ -97,7 +97,7 @@ def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tu
     )
 
 
-def _buffer(b: Buffer, op: OpSchedule, world: int, bounds: Mapping[str, int]) -> Memory:
+def _buffer(b: Buffer, op: OpSchedule, world: int, bounds: Mapping[str, int], grid: World) -> Memory:
     rows = evaluate(b.rows, bounds)
     cols = evaluate(b.cols.size, bounds)
     cols = max(1, b.cols.layout.shard(cols, world) if b.cols.sharded else cols)
@@ -105,17 +105,18 @@ def _buffer(b: Buffer, op: OpSchedule, world: int, bounds: Mapping[str, int]) ->
     pitch = -(-cols // vector) * vector
     if b.kind == "local" and b.groups == "whole":
         return Memory(b.name, b.kind, "data", b.dtype, max(1, rows), pitch, b.slots)
-    shard = max(1, b.layout.shard(rows, world) if b.groups in ("world", "shard") else rows)
+    shard = max(1, b.layout.shard(rows, world) if b.groups in ("world", "shard", "places") else rows)
     stride = -(-shard // op.pad) * op.pad
-    groups = 1 if b.groups in ("whole", "shard") else world
+    groups = 1 if b.groups in ("whole", "shard") else b.routing.places(grid) if b.routing else world
     return Memory(b.name, b.kind, "data", b.dtype, b.slots * groups * stride, pitch, b.slots)
 
 
-def _words(f: Flags, use: str, world: int, bounds: Mapping[str, int]) -> Memory:
+def _words(f: Flags, use: str, world: int, bounds: Mapping[str, int], grid: World) -> Memory:
     if f.per == "rank":
         return Memory(f.name, f.kind, use, "i32", 1, world)
     rows = evaluate(f.rows, bounds)
     cap = max(1, rows if f.whole else f.layout.shard(rows, world))
     per = f.chunk.count if isinstance(f.chunk, ChunkCount) else -(-cap // f.chunk.count)
     kind = f.kind if use == "flags" else "local"
-    return Memory(f.name, kind, use, "i32", 1, world * per * (world if f.per == "pair" else 1))
+    groups = f.routing.places(grid) if f.routing else world
+    return Memory(f.name, kind, use, "i32", 1, groups * per * (world if f.per == "pair" else 1))

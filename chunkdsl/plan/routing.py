@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from itertools import product
 
 from chunkdsl.check import route_steps, routes
 from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.ir.policy import ChunkCount, ChunkSize
 from chunkdsl.plan.form import Form
 from chunkdsl.plan.geometry import Geometry
+from chunkdsl.plan.sent_sums import differing
 from chunkdsl.plan.steps import Route
 from chunkdsl.plan.storage import Storage
-from chunkdsl.plan.trace import CONTRACTS, SUMS, Flow, Trace, trace
+from chunkdsl.plan.trace import CONTRACTS, Flow, Trace, trace
 from chunkdsl.plan.trace_breaches import Breach, line_of
 from chunkdsl.record import record
 from chunkdsl.source import Span
@@ -26,12 +28,13 @@ from chunkdsl.source import Span
 @record
 class Way:
     """How steps of a plan's text or file travel: whether they add, and `via`, None for what the op says. `span` is
-    where the spec says it first, `place` where a plan file does, as `FILE:LINE`."""
+    where the spec says it first, `place` where a plan file does, as `FILE:LINE`. `fetch`: the reader issues them."""
 
     adding: bool
     via: str | None
     span: Span | None = None
     place: str = ""
+    fetch: bool = False
 
 
 class Routing:
@@ -68,13 +71,9 @@ class Routing:
         found = self._traced(world)
         return (found,) if isinstance(found, Breach) else found.breaches
 
-    def unstored(self, world: World) -> Breach | None:
-        """Why what arrives for a sum does not fit the memory for it, if it does not."""
-        why = self.storage(world).misfit if self.contract in SUMS else ""
-        if not why:
-            return None
-        text = f"plan {self.name} on {world_text(world)} ranks: {why}"
-        return Breach(routes.too_much_arrives.code, text, text, self.line, why)
+    def differing(self, world: World) -> Breach | None:
+        """Why ranks would not end with the same bits of an all-reduce, if they would not."""
+        return differing(self.trace(world)) if self.contract == "all_reduce" else None
 
     def uneven(self, chunk: ChunkSize, world: World) -> Breach | None:
         """Why chunks do not make up the parts that the route cuts shards into, if they do not."""
@@ -89,6 +88,11 @@ class Routing:
     def file(self) -> str:
         """The plan file that it comes from: then lines of its steps are that file's. "" for a plan of the spec."""
         return next((w.place.rpartition(":")[0] for w in self.ways if w.place), "")
+
+    @property
+    def replaces(self) -> bool:
+        """Whether steps of a sum may put a sum in the place of what a rank has."""
+        return not all(way.adding for way in self.ways) if self.ways else self.contract == "all_reduce"
 
     @property
     def vias(self) -> frozenset[str | None]:
@@ -158,17 +162,33 @@ class Routing:
 
     def visits(self, world: World, leaving: bool) -> tuple[tuple[int, ...], ...]:
         """For each rank all shards (of an all_to_all: ranks) in the order of its tiles: as they are there whole, the
-        own one first; or `leaving`: as they begin to leave, the own one last. Places of a relay are no shards."""
+        own one first; or `leaving`: as they begin to leave, the own one and those that stay last. Places of a relay are
+        no shards."""
         if (world, leaving) not in self._visits:
             order, count = self.trace(world).order, ranks_of(world)
             at: list[dict[int, int]] = [{rank: len(order) if leaving else -1} for rank in range(count)]
+            if self.contract == "all_reduce":  # no shard is a rank's own
+                at = [{} for _ in at]
             for i, f in enumerate(order):
-                if leaving and f.source < count:
+                if leaving and f.source < count and f.base is None:
                     at[f.holder].setdefault(f.source, i)
                 elif not leaving and f.target < count:
                     at[f.reader][f.target] = i
+            for found, shard in product(at, range(count)):
+                found.setdefault(shard, len(order))
             self._visits[world, leaving] = tuple(tuple(sorted(found, key=found.__getitem__)) for found in at)
         return self._visits[world, leaving]
+
+    def places(self, world: World) -> int:
+        """Places of a rank for what arrives for a sum, each as large as a shard. Over two axes as many as the most of
+        all pairs of sizes with as many ranks, which share a module's memory; of two tiers as many as ranks."""
+        if len(self.axes) == 1:
+            return self.storage(world).places
+        ranks = ranks_of(world)
+        if not self.ways:
+            return ranks
+        pairs = [(n, ranks // n) for n in range(1, ranks + 1) if ranks % n == 0]
+        return max(self.storage(pair).places for pair in pairs if not self.breaches(pair))
 
     def storage(self, world: World) -> Storage:
         """Where what arrives for a sum is kept."""

@@ -52,7 +52,8 @@ class Buffer:
     """Memory of the instance, `groups` x stride rows of `cols` for each of `slots`.
 
     kind `symmetric` or `local`. groups "world": one padded shard for each rank; "whole": the whole row dim, unpadded;
-    "world_whole": the whole row dim for each rank; "shard": one padded shard.
+    "world_whole": the whole row dim for each rank; "shard": one padded shard; "places": one padded shard for each place
+    of what arrives along `routing`, the route of a sum.
     """
 
     name: str
@@ -63,12 +64,14 @@ class Buffer:
     cols: Extent
     slots: int = 1
     layout: Layout = CONTIGUOUS
+    routing: Routing | None = None
 
 
 @record
 class Flags:
     """Epoch words, `per` "chunk": one for each (rank or shard, chunk), "rank": one for each rank, or "pair" (counters):
-    one for each (rank, rank or shard, chunk). kind symmetric (peers write it) or local (programs of this rank do)."""
+    one for each (rank, rank or shard, chunk). kind symmetric (peers write it) or local (programs of this rank do). With
+    `routing`, the route of a sum, places of what arrives along it instead of ranks or shards."""
 
     name: str
     kind: str
@@ -77,6 +80,7 @@ class Flags:
     chunk: ChunkSize | None = None
     whole: bool = False  # chunks of the whole row dim, not of a shard
     layout: Layout = CONTIGUOUS
+    routing: Routing | None = None
 
 
 @record
@@ -142,8 +146,8 @@ class Destination:
     local      buffer, layout plain or own; no signal
     push       stage of the shard's owner (`everyone` False) or of every rank (True), signalled chunk by chunk
     publish    this rank's own symmetric partials, chunk flags to the readers (pull)
-    hand_over  this rank's partials, or the blocks that a `deal` has for others, with chunk flags: moves carry them on.
-               Its own shard or block goes to `stage` directly
+    hand_over  this rank's partials, or the blocks that a `deal` has for others, with chunk flags: moves carry them on,
+               or fetch them. Its own shard or block goes to `stage` directly
     broadcast  padded buffer of every rank, flags (own shard, chunk) there
     deal   the buffer of the rank whose row shard (onto rows) or column shard it is, at this rank's place there
     """

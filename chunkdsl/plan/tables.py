@@ -23,9 +23,13 @@ class RouteTable:
     kind "blocks": (peer, place from, place to, giver, taker, part) of an all_to_all's blocks, places as in plans;
     also 1 if the rank fetches it, of a plan that fetches any.
     kind "order": shards in the order of the rank's tiles, one a row, as they arrive. kind "leaving": as they leave.
-    kind "adding": like hops, (peer, shard, part, place there, first place and number of the arrivals to add here).
-    kind "final": (first place, number) of the arrivals that make up the rank's own shard.
-    kind "sums": (holder, reader, part) of each addition to the rank's own shard, for `exact`."""
+    kind "adding": like hops, (peer, shard, part, place there, place that the sum begins with or -1 for the own addend,
+    first place and number of the arrivals to add to it, where the table "rounded" begins to speak of them, 1 if it
+    fetches).
+    kind "final": the four before the last of these for each part of what a rank has at the end: of the own shard, or of
+    every shard.
+    kind "rounded": 1 after an addition where the sum is rounded before the next one.
+    kind "sums": (moment, holder, reader, part, 1 if it adds) of each transfer of the rank's own shard, for `exact`."""
 
     name: str
     kind: str
@@ -40,9 +44,11 @@ class RouteTable:
             "blocks": f"peer, places from and to, whose input, for whom, part{', 1 to fetch' * self.routing.fetches}",
             "order": "shards as their tiles come",
             "leaving": "shards as their tiles come, which make what leaves",
-            "adding": "peer, shard, part, place there, first place here, arrivals to add",
-            "final": "first place, arrivals that make up the own shard",
-            "sums": "from, to, part of each addition to the own shard",
+            "adding": "peer, shard, part, place there, place it begins with or -1, first to add, how many, roundings, "
+            "1 to fetch",
+            "final": "place it begins with or -1, first to add, how many, roundings, of each part at the end",
+            "rounded": "1 after an addition if the sum is rounded then",
+            "sums": "moment, from, to, part, 1 to add, of each transfer of the own shard",
         }[self.kind]
 
     def rows(self, world: World) -> tuple[Rows, ...]:
@@ -51,20 +57,21 @@ class RouteTable:
             return tuple(tuple((s,) for s in mine) for mine in self.routing.visits(world, self.kind == "leaving"))
         ranks = range(ranks_of(world))
         flows = [self.routing.flows(rank, world) for rank in ranks]
-        if self.kind in ("adding", "final", "sums"):
-            kept = self.routing.storage(world)
+        if self.kind in ("adding", "final", "sums", "rounded"):
+            kept, parts = self.routing.storage(world), range(self.routing.parts(world))
             if self.kind == "final":
-                return tuple((kept.final(rank),) for rank in ranks)
+                shards = [(rank,) if self.routing.contract == "reduce_scatter" else ranks for rank in ranks]
+                return tuple(tuple(kept.final(r, s, part) for s in shards[r] for part in parts) for r in ranks)
             if self.kind == "sums":
-                return tuple(tuple(kept.sums(rank)) for rank in ranks)
-            return tuple(
-                tuple((f.step.peer, f.source, f.part, kept.place(f), *kept.taken_up(f)) for f in mine) for mine in flows
-            )
+                return tuple(tuple(kept.steps(rank)) for rank in ranks)
+            if self.kind == "rounded":
+                return tuple(tuple((int(digit),) for digit in kept.rounded(rank)) for rank in ranks)
+            return tuple(tuple((*_sent(f), kept.place(f), *kept.taken_up(f), _way(f)) for f in mine) for mine in flows)
         if self.kind == "blocks":
             return tuple(tuple(_block(f, self.routing.fetches) for f in mine) for mine in flows)
-        return tuple(tuple((*_hop(f), *self._way(f)) for f in mine) for mine in flows)
+        return tuple(tuple((*_sent(f), _way(f), *self._via(f)) for f in mine) for mine in flows)
 
-    def _way(self, flow: Flow) -> tuple[int, ...]:
+    def _via(self, flow: Flow) -> tuple[int, ...]:
         return (int((flow.step.via or self.otherwise) == "tma"),) if self.otherwise else ()
 
     def words(self, world: World) -> int:
@@ -72,8 +79,12 @@ class RouteTable:
         return max(1, *(sum(map(len, rows)) for rows in self.rows(world)))
 
 
-def _hop(f: Flow) -> tuple[int, ...]:
-    return f.step.peer, f.source, f.part, int(f.step.action == "fetch")
+def _sent(f: Flow) -> tuple[int, ...]:
+    return f.step.peer, f.source, f.part
+
+
+def _way(f: Flow) -> int:
+    return int(f.step.action == "fetch")
 
 
 def _block(f: Flow, fetches: bool) -> tuple[int, ...]:
@@ -90,6 +101,10 @@ def order_name(move: str, leaving: bool) -> str:
 
 def final_name(move: str) -> str:
     return f"{move}_final"
+
+
+def rounded_name(move: str) -> str:
+    return f"{move}_rounded"
 
 
 def sums_name(move: str) -> str:
@@ -111,3 +126,5 @@ def route_tables(op: OpSchedule) -> Iterator[RouteTable]:
             if m.kind == "scatter":
                 yield RouteTable(final_name(m.name), "final", m.routing)
                 yield RouteTable(sums_name(m.name), "sums", m.routing)
+                if m.routing.contract == "all_reduce":
+                    yield RouteTable(rounded_name(m.name), "rounded", m.routing)

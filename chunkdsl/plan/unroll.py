@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from chunkdsl.ir.meshes import inner_of
+from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.body import columns_of, stagings, written_by
 from chunkdsl.plan.geometry import Geometry, local_size, nominal_size
@@ -161,12 +161,12 @@ def _result(
 
 
 def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[Buffer]:
+    grid = grid_of(world, tuple([bounds[axis] for axis in op.over]))
     for b in op.buffers:
-        g = Geometry.of(
-            b.rows, b.groups not in ("world", "shard"), op.pad, bounds, world, inner_of(op.over, bounds), b.layout
-        )
+        whole = b.groups not in ("world", "shard", "places")
+        g = Geometry.of(b.rows, whole, op.pad, bounds, world, inner_of(op.over, bounds), b.layout)
         rows = evaluate(b.rows, bounds) if b.groups == "whole" and b.kind == "local" else g.stride
-        rows *= 1 if b.groups in ("whole", "shard") else world
+        rows *= 1 if b.groups in ("whole", "shard") else b.routing.places(grid) if b.routing else world
         yield Buffer(b.name, b.kind, b.dtype, max(1, rows), max(1, nominal_size(b.cols, bounds, world)), b.slots)
     for r in op.results:
         *rows, cols = (max(1, evaluate(e.size, bounds)) for e in r.shape)  # a vector is a matrix of one row

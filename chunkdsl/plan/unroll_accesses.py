@@ -5,10 +5,12 @@ Parameters of the op are not in the plan: nobody writes them during a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
+from chunkdsl.ir.layouts import Run
 from chunkdsl.plan.geometry import Geometry
 from chunkdsl.plan.plan import Access, Act, Region
+from chunkdsl.plan.storage import OWN
 from chunkdsl.plan.unroll_deal import arrived, dealt
 from chunkdsl.plan.unroll_frame import Frame
 
@@ -25,7 +27,7 @@ def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live:
     elif cols:
 
         writes = _sum_writes if n.sums else _local_writes if n.destination.kind == "local" else _partial_writes
-        for row, origin, rows in g.runs(owner, first, live):
+        for row, origin, rows in _by_part(f, g.runs(owner, first, live)):
 
             def box(buffer: str, on: int, slot: int, row: int, rows: int = rows) -> Region:
                 return Region(buffer, on, slot, row, row + rows, 0, cols)
@@ -91,6 +93,24 @@ def row_reads(f: Frame, rank: int, shard: int | None = None, here: bool = False)
 # (from `origin`).
 
 
+def _by_part(f: Frame, runs: Iterable[Run]) -> Iterator[Run]:
+    """Runs that lie in one part of a shard each, where what a sum is made of differs from part to part."""
+    rows_of_part = _part_rows(f)
+    for row, origin, rows in runs:
+        end = row + rows
+        while row < end:
+            stop = min(end, (row // rows_of_part + 1) * rows_of_part)
+            yield row, origin, stop - row
+            row, origin = stop, origin + stop - row
+
+
+def _part_rows(f: Frame) -> int:
+    """Rows of a part of a shard, of what a launch adds up along a route; else those of a shard."""
+    n, shard = f.launch, f.geometry.shard
+    parts = n.sums.routing.parts(f.grid) if n.sums and n.sums.routing else 1
+    return f.geometry.chunk(n.chunk) * (n.chunk.count // parts) if parts > 1 else max(1, shard)
+
+
 def _local(f: Frame, rank: int, first: int, origin: int, box: Box) -> Region:
     """A buffer of the instance, or a result, which is new for every call."""
     d = f.launch.destination
@@ -118,7 +138,7 @@ def _partial_writes(f: Frame, rank: int, owner: int, first: int, origin: int, bo
     elif d.stage and owner == rank:
         regions = [box(d.stage, rank, f.slot, row)]
     else:
-        regions = [box(d.buffer, rank, 0, row)]
+        regions = [box(d.buffer, rank, f.slot if f.kinds[d.buffer] == "symmetric" else 0, row)]
     return [Access(Act.PUT, r, None, f.sum_name, 1 << rank, (origin, 0)) for r in regions]
 
 
@@ -129,9 +149,11 @@ def _sum_writes(f: Frame, rank: int, owner: int, first: int, origin: int, box: B
     if n.sums.ring or n.sums.routing:
         partial = next(m.source for x in f.op.launches for m in x.moves if m.buffer == stage)
     if n.sums.routing:
-        low, count = n.sums.routing.storage(f.grid).final(rank)
-        places = [box(stage, rank, f.slot, q * g.stride + first) for q in range(low, low + count)]
-        parts = [box(partial, rank, 0, row), *places]
+        shard = owner if n.space == "all" else rank
+        base, low, count, _ = n.sums.routing.storage(f.grid).final(rank, shard, first // _part_rows(f))
+        places = [q for q in (base, *range(low, low + count)) if q != OWN]
+        parts = [box(partial, rank, f.slot if f.kinds[partial] == "symmetric" else 0, row)] if base == OWN else []
+        parts += [box(stage, rank, f.slot, q * g.stride + first) for q in places]
     elif n.sums.ring:
         parts = [box(partial, rank, 0, row)] + ([box(stage, rank, f.slot, row)] if f.world > 1 else [])
     elif n.sums.side == "pull":

@@ -44,11 +44,13 @@ def _gather(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -
 
 
 def _scatter(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) -> list[int]:
-    """Copies the own addend to its place on the peer, and adds what has arrived here for the same shard."""
+    """A sum goes to its place on the reader: what the holder begins with, its own addend or an arrival, and the
+    arrivals there that are added to it."""
     g, chunk, grid = f.geometry, f.launch.out_chunk, f.grid
     flow, kept = m.routing.flows(rank, grid)[number], m.routing.storage(grid)
-    shard, peer, place = flow.source, flow.reader, kept.place(flow)
+    shard, holder, reader, place = flow.source, flow.holder, flow.reader, kept.place(flow)
     size, width, made = g.chunk(chunk), f.widths[m.buffer], []
+    own = f.slot if f.kinds[m.source] == "symmetric" else 0
     for c in m.routing.chunks(chunk, g, flow.part, grid):
         if c >= g.chunks(chunk):
             break  # no tile completes it
@@ -59,13 +61,14 @@ def _scatter(f: Frame, m: Moves, rank: int, number: int, lane: str, begin: int) 
 
         accesses: tuple[Access, ...] = ()
         if first < end:
-            to = box(m.buffer, peer, f.slot, place)
-            accesses = (Access(Act.COPY, to, box(m.source, rank, 0, shard)),)
-            accesses += tuple(Access(Act.ADD, to, box(m.buffer, rank, f.slot, kept.place(a))) for a in flow.addends)
-        waits = (f.chunk(m.done, rank, shard, c, rank),)
-        waits += tuple(f.chunk(m.arrived, rank, kept.place(a), c, a.issuer) for a in flow.addends)
-        gives = (f.chunk(m.arrived, peer, place, c, rank),)
-        label = f"carries partial sums of shard {shard}, chunk {c} to rank {peer}"
+            to = box(m.buffer, reader, f.slot, place)
+            parts = [box(m.source, holder, own, shard)] if flow.base is None else []
+            parts += [box(m.buffer, holder, f.slot, kept.place(a)) for a in flow.inputs]
+            accesses = (Access(Act.COPY, to, parts[0]), *(Access(Act.ADD, to, p) for p in parts[1:]))
+        waits = (f.chunk(m.done, holder, shard, c, holder),) if flow.base is None else ()
+        waits += tuple(f.chunk(m.arrived, holder, kept.place(a), c, a.issuer) for a in flow.inputs)
+        gives = (f.chunk(m.arrived, reader, place, c, rank),)
+        label = f"carries partial sums of shard {shard}, chunk {c} from rank {holder} to rank {reader}"
         line = line_of(m, flow)
         made.append(
             f.book.task(rank, lane, f.call, "move", line, label, accesses, (begin,), waits, gives, pieces(f, m, size))

@@ -53,8 +53,9 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
         return []
     if n.sums and (route := n.sums.routing) is not None:
         found = route.trace(f.grid).arrived
-        parts = [(c, route.part_of(n.chunk, c, f.grid)) for c in awaited] if f.world > 1 else []
-        flows = [(a, c) for c, part in parts for a in found[rank, rank, part].addends]
+        shard = owner if n.space == "all" else rank
+        held = [(c, found.get((rank, shard, route.part_of(n.chunk, c, f.grid)))) for c in awaited]
+        flows = [(a, c) for c, h in held if h for a in ((h.base,) if h.base else ()) + h.addends]
         return [(route.storage(f.grid).place(a), c, a.issuer) for a, c in flows]
     if n.sums and not n.sums.ring:
         return [(q, c, q) for q in range(f.world) for c in awaited]

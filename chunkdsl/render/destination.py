@@ -14,9 +14,9 @@ Found = tuple[str, str, str] | tuple[str, str, str, bool]
 
 
 def destination(
-    n: Launch, buffers: Mapping[str, Buffer], flags: Mapping[str, Flags], cap: Callable[[str], str]
+    n: Launch, buffers: Mapping[str, Buffer], flags: Mapping[str, Flags], cap: Callable[[Buffer], str]
 ) -> Iterator[Found]:
-    """`cap`: rows of a slot of a symmetric buffer, by its groups."""
+    """`cap`: rows of a slot of a symmetric buffer."""
     d = n.destination
     if d.kind == "local":
         held = d.buffer in buffers
@@ -34,7 +34,7 @@ def destination(
     to = mine(d.buffer) if d.kind in ("publish", "hand_over") else f"self._{d.buffer}.table"
     yield "out", to, f"exact_{d.buffer}"
     yield "out_pitch", f"pitch_of({mine(d.buffer)})", f"pitch_of(exact_{d.buffer})", True
-    yield "out_cap", cap(buffers[d.stage or d.buffer].groups), "0", True
+    yield "out_cap", cap(buffers[d.stage or d.buffer]), "0", True
     if d.deal:
         each = f"max(1, cdiv({dim_text(d.deal.cols.size, 'dims')}, W))"
         yield "out_each", each, each, True

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.schedule import Moves
 from chunkdsl.plan.tables import hops_name
-
-Found = tuple[str, str, str] | tuple[str, str, str, bool]
+from chunkdsl.render.route_sums import Found, mover_arguments
 
 
 def rows_of(m: Moves, chunk, size: str) -> Iterator[Found]:
@@ -53,8 +52,5 @@ def hops(m: Moves, chunk, size: str) -> Iterator[Found]:
     if m.ready:
         yield f"{x}_ready", f"self._{m.ready}.local", "None"
     if m.kind == "scatter":
-        yield f"{x}_buffer", f"self._{m.buffer}.local", "None"
-        yield f"{x}_source", f"self._{m.source}", "None"
-        yield f"{x}_arrived", f"self._{m.arrived}.local", "None"
-        yield f"{x}_done", f"self._{m.done}", "None"
+        yield from mover_arguments(m)
     yield f"{x}_counters", f"self._{m.counters}", "None"

@@ -19,6 +19,7 @@ from chunkdsl.render.environment import TORCH, environment, flops_text, plain_st
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
 from chunkdsl.render.memory import memory_entries
+from chunkdsl.render.route_sums import places_by_ranks
 from chunkdsl.render.sizes import dim_text
 from chunkdsl.render.units import is_even, vector_of
 from chunkdsl.render.view import LaunchView, cut_before, extent_text
@@ -189,6 +190,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         matrices=matrices(op),
         path=schedule.path,
         gradient=gradient_of(op, schedule),
+        places=places_by_ranks(op, [route_world(schedule.mesh, op.over, w) for w in proven]),
         memory=memory_entries(op, TORCH),
         plain_names=plain_names(views),
         base="LayoutOperation" if has_layouts(op) else "Operation",
@@ -285,6 +287,7 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         if n.destination.kind in ("push", "publish", "hand_over") and not n.destination.deal:
             v.parts_buffer = views[i + 1].launch.sums.parts.name
             v.along = views[i + 1].exact_sum if views[i + 1].launch.sums.routing else ""
+            v.sent_whole = bool(v.along) and views[i + 1].launch.space == "all"
         v.scattered = bool(n.sums) and n.space == "own" and n.destination.kind == "local"
         symmetric = {b.name for b in op.buffers if b.kind == "symmetric"}
         reads = [o.source for o in ([n.a] if n.a else []) + list(n.operands) + list(n.body.tensors if n.body else ())]

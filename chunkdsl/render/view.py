@@ -12,13 +12,14 @@ from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import Share, SymSize
 from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import rows_apart
-from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule
-from chunkdsl.plan.tables import final_name, order_name, sums_name
+from chunkdsl.plan.schedule import Buffer, Extent, Launch, Moves, OpSchedule
+from chunkdsl.plan.tables import order_name
 from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
 from chunkdsl.render.destination import destination
 from chunkdsl.render.hops import hops, host_chunks, host_hops, rows_of
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
+from chunkdsl.render.route_sums import followed, places_of, sum_arguments
 from chunkdsl.render.sizes import dim_text
 from chunkdsl.render.units import in_elements, slot_rows
 
@@ -170,6 +171,12 @@ class LaunchView:
         n, moves = self.launch, (m for n in self.op.launches for m in n.moves)
         return order_name(next(m.name for m in moves if m.routing is n.visits), n.leaving)
 
+    def mover_template(self, moves: Moves) -> str:
+        """What prints the kernel's function that carries a piece of a chunk."""
+        along = {"gather": "_hops", "scatter": "_hops_sums", "deal": "_deal_hops"}
+        name = along[moves.kind] if moves.routing else "_deal" if moves.kind == "deal" else "_moves"
+        return f"{name}.py.jinja"
+
     def way(self, moves: Moves) -> str:
         """Which end of its transfers a rank is: sends, fetches or mixed."""
         if moves.routing.form is not None:
@@ -230,7 +237,7 @@ class LaunchView:
             yield from self._chunk("chunk", n.chunk, "span" if n.other_rows else "shard")
         if n.visits is not None and n.visits.tabled:
             yield Argument(self.order, f"self._{self.order}", f"self._{self.order}")
-        yield from (Argument(*found) for found in destination(self.launch, self.buffers, self.flags, self.group_cap))
+        yield from (Argument(*found) for found in destination(self.launch, self.buffers, self.flags, self.slot_cap))
         if n.out_chunk:
             yield from self._chunk("out_chunk", n.out_chunk)
         for m in self.moves:
@@ -267,29 +274,22 @@ class LaunchView:
             reach = "table" if n.sums.side == "pull" else "local"
             yield Argument(name, f"self._{name}.{reach}", f"exact_{name}")
             yield Argument(f"{name}_pitch", f"pitch_of(self._{name}.local)", f"pitch_of(exact_{name})", True)
-            cap = self.group_cap(self.buffers[name].groups)
-            yield Argument(f"{name}_cap", cap, "0", True)
+            yield Argument(f"{name}_cap", self.slot_cap(self.buffers[name]), "0", True)
             if n.sums.routing:
-                rows = f"self._{self._sum_table(final_name)}_rows"
-                yield Argument(f"{name}_place", f"{rows}[0][0]", "0", True)
-                yield Argument(f"{name}_count", f"{rows}[0][1]", "0", True)
-            if n.sums.ring or n.sums.routing:
-                own = f"self._{name.removesuffix('_stage')}_partials"
-                yield Argument(f"{name}_own", own, "None")
+                held = self.buffers[self._mover.source].kind == "symmetric"
+                yield from (Argument(*found) for found in sum_arguments(n, self._mover, held))
+            elif n.sums.ring:
+                yield Argument(f"{name}_own", f"self._{name.removesuffix('_stage')}_partials", "None")
 
-    def _sum_table(self, name) -> str:
-        """A table of the moves that bring what this launch adds up."""
-        stage = self.launch.sums.parts.source
-        return name(next(m.name for n in self.op.launches for m in n.moves if m.buffer == stage))
+    @property
+    def _mover(self) -> Moves:
+        """The moves that bring what this launch adds up."""
+        return next(m for n in self.op.launches for m in n.moves if m.buffer == self.launch.sums.parts.source)
 
     @property
     def exact_sum(self) -> str:
-        """What `exact` adds up beforehand, along the route, in torch: (table of additions, rows of a part)."""
-        n = self.launch
-        table = f"self._{self._sum_table(sums_name)}"
-        if isinstance(n.chunk, ChunkCount):
-            return f"{table}_rows, {n.chunk.count} // {table}_parts * {chunk_text(n.chunk)}"
-        return f"{table}_rows, stride"
+        """What `exact` adds up beforehand, along the route, in torch."""
+        return followed(self.launch, self._mover, chunk_text(self.launch.chunk))
 
     def _moves(self, m: Moves):
         x = m.name
@@ -304,7 +304,7 @@ class LaunchView:
         yield Argument(f"{x}_n", *[extent_text(m.cols, self.op.nested)] * 2, True)
         yield from self._chunk(f"{x}_chunk", chunk, self.span)
         yield Argument(f"{x}_pitch", f"pitch_of({local})", f"pitch_of({local})", True)
-        cap = slot_rows("span_stride_cap") if self.launch.ahead else slot_rows()
+        cap = slot_rows("span_stride_cap") if self.launch.ahead else self.slot_cap(self.buffers[m.buffer])
         yield Argument(f"{x}_cap", cap, cap, True)
         yield Argument(f"{x}_table", f"self._{m.buffer}.table", "None")
         if m.routing is not None:
@@ -348,8 +348,15 @@ class LaunchView:
             return "n"
         return "depth" if operand.role == "a" or operand.transposed else "n"
 
-    def group_cap(self, groups: str) -> str:
-        return "stride_cap" if groups in ("whole", "shard") else slot_rows()
+    @property
+    def handed(self) -> str:
+        """How the wrapper reaches what its tiles hand over."""
+        return ".local" if self.handed_to_readers else ""
+
+    def slot_cap(self, buffer: Buffer) -> str:
+        if buffer.routing:
+            return f"{places_of(self.op, buffer.routing)} * stride_cap"
+        return "stride_cap" if buffer.groups in ("whole", "shard") else slot_rows()
 
 
 def chunk_text(chunk) -> str:

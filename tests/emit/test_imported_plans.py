@@ -22,6 +22,7 @@ CASES = [
     (GATHER, "hierarchical_all_gather_2x2.xml", "all_gather", 4),
     (GATHER, "get_all_gather_3.json", "all_gather", 3),
     (REDUCE, "all_pairs_all_reduce_3.xml", "all_reduce", 3),
+    (REDUCE, "read_all_reduce_2.json", "all_reduce", 2),  # fetches addends
     (SCATTER, "two_block_reduce_scatter_2.json", "reduce_scatter", 2),
 ]
 

@@ -95,6 +95,30 @@ plan p(t) : reduce_scatter over tp {{
 }}
 op f(x, w, b) -> y {{ y = reduce_scatter(x @ w.T, M) + b with {{ route = p, {ROUTED} }} }}
 """
+PLAN_EXCHANGE = PARTIAL + f"""
+plan p(t) : all_reduce over tp {{
+    for s in range(tp) {{
+        for r in range(3, tp) {{ if rank == r {{ send t[s] to 1 adding }} }}
+        if rank == 0 {{ fetch t[s] from 1 adding }}
+        if rank mod 2 == 0 {{ if rank < 3 {{ if tp > 2 {{ fetch t[s] from 2 - rank adding }} }} }}
+        if rank mod 2 == 1 {{ fetch t[s] from 0 }}
+    }}
+}}
+op f(x, w, b) -> y {{ y = all_reduce(x @ w.T) + b with {{ route = p, {ROUTED} }} }}
+"""
+PLAN_GIVEN_BACK = PARTIAL + f"""
+plan p(t) : reduce_scatter over tp {{
+    for s in range(tp) {{
+        let near = (s + 1) mod tp
+        let far = (s + 2) mod tp
+        for r in range(3, tp) {{ if rank == (s + r) mod tp {{ send t[s] to near adding }} }}
+        if rank == far {{ send t[s] to near adding }}
+        if rank == near {{ send t[s] to far }}
+        if rank == far {{ if far != s {{ send t[s] to s adding }} }}
+    }}
+}}
+op f(x, w, b) -> y {{ y = reduce_scatter(x @ w.T, M) + b with {{ route = p, {ROUTED} }} }}
+"""
 DEALT = HEAD + "tensor x : bf16[M, H @ tp]\ntensor w : bf16[F, H]\ntensor a : bf16[M, H]\ntensor v : bf16[F @ tp, H]\n"
 
 
@@ -142,6 +166,8 @@ SPECS = {
     "plan_gather": PLAN_GATHER,
     "plan_ring": PLAN_RING,
     "plan_scatter": PLAN_SCATTER,
+    "plan_exchange": PLAN_EXCHANGE,
+    "plan_given_back": PLAN_GIVEN_BACK,
     "deal_push": deal("route = swizzle, via = ldst, side = push, place = own_sms(1), buffers = 2"),
     "deal_pull": deal("route = direct, via = ldst, side = pull, place = own_sms(1), buffers = 2"),
     "deal_mixed": deal("route = swizzle, via = ldst, side = push, place = co_located, buffers = 2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mutant_faults import EITHER, HOPS, LOG, SUM, TILES, Fault, in_module, in_template
+from mutant_faults import EITHER, HOPS, HOPS_SUMS, LOG, ROUTE_SUM, Fault, in_module, in_template
 
 TEMPLATE, HELPER = "template", "helper"
 NUMBERS = ("conformance", "exact", "float64")
@@ -80,9 +80,9 @@ FAULTS = (
         TEMPLATE,
         NUMBERS,
         in_template(
-            HOPS,
-            "for k in range(count):\n                came_row",
-            "for k in range(count - 1):\n                came_row",
+            HOPS_SUMS,
+            "for k in range(count):\n                arrival",
+            "for k in range(count - 1):\n                arrival",
         ),
     ),
     Fault(
@@ -91,7 +91,7 @@ FAULTS = (
         "no wait before adding",
         TEMPLATE,
         EITHER,
-        in_template(HOPS, "for k in range(count):\n            came =", "for k in range(0):\n            came ="),
+        in_template(HOPS_SUMS, "for k in range(count):\n            word =", "for k in range(0):\n            word ="),
     ),
     Fault(
         "sends before the tiles are done",
@@ -99,7 +99,7 @@ FAULTS = (
         "no wait for the own addend",
         TEMPLATE,
         EITHER,
-        in_template(HOPS, "{{ m }}_done + word, epoch,", "{{ m }}_done + word, 0,"),
+        in_template(HOPS_SUMS, 'm ~ "_done + word" }}, epoch,', 'm ~ "_done + word" }}, 0,'),
     ),
     Fault(
         "arrives in another place",
@@ -107,7 +107,8 @@ FAULTS = (
         "two addends in one place",
         TEMPLATE,
         EITHER,
-        in_template(HOPS, "{{ m }}_cap + there * stride + first", "{{ m }}_cap + (there + 1) % W * stride + first"),
+        in_template(HOPS_SUMS, "{{ m }}_cap + there * stride + first",
+                    "{{ m }}_cap + (there + 1) % {{ m }}_places * stride + first"),
     ),
     Fault(
         "the sum begins at the first place",
@@ -115,7 +116,7 @@ FAULTS = (
         "adds another shard's addend",
         TEMPLATE,
         NUMBERS,
-        in_template(SUM, "({{ parts }}_place + k)", "(0 * {{ parts }}_place + k)"),
+        in_template(ROUTE_SUM, "(arrival + k).to(tl.int64)", "(0 * arrival + k).to(tl.int64)"),
     ),
     Fault(
         "the sum does not wait",
@@ -123,7 +124,7 @@ FAULTS = (
         "no wait before the last addition",
         TEMPLATE,
         EITHER,
-        in_template(TILES, "for k in range({{ launch.sums.parts.name }}_count):", "for k in range(0):"),
+        in_template(ROUTE_SUM, "for k in range(count):\n{{ wait", "for k in range(0):\n{{ wait"),
     ),
     Fault(
         "takes the rows of another rank",
@@ -141,6 +142,39 @@ FAULTS = (
         ("exact",),
         in_module("total[holder, low:high].to(parts.dtype).float()", "total[holder, low:high]"),
         run={"integers": False},
+    ),
+    Fault(
+        "fetches before the peer's tiles are done",
+        "plan_exchange",
+        "wait for the wrong rank's word",
+        TEMPLATE,
+        EITHER,
+        in_template(HOPS_SUMS, '"_done_peers", "holder", "word")', '"_done_peers", "rank", "word")'),
+    ),
+    Fault(
+        "fetches its own addend",
+        "plan_exchange",
+        "reads from the wrong rank",
+        TEMPLATE,
+        EITHER,
+        in_template(HOPS_SUMS, "{{ m }}_source_table + holder", "{{ m }}_source_table + reader"),
+    ),
+    Fault(
+        "goes on with what it has not sent",
+        "plan_exchange",
+        "other bits than its peer",
+        TEMPLATE,
+        ("exact",),
+        in_template(ROUTE_SUM, "!= 0:  # it was sent", "> 1:  # it was sent"),
+        run={"integers": False},
+    ),
+    Fault(
+        "begins with its own addend where a sum came",
+        "plan_given_back",
+        "drops the addends of others",
+        TEMPLATE,
+        EITHER,
+        in_template(HOPS_SUMS, "            if base < 0:\n", "            if base < W:\n"),
     ),
     Fault("one buffer without a barrier", "plan_gather", "reuse", "schedule", ("proof",), change=no_barrier),
     Fault(

@@ -14,26 +14,52 @@ from chunkdsl.plan.steps import Piece, Route, Step
 
 def tree_route(draw, contract: str, world: int) -> Route:
     """Every shard goes from its owner along a random spanning tree, or its addends to the owner along one, or both, one
-    after the other, with owners in a random order. `draw(low, high)` is a random integer."""
+    after the other; an all-reduce has owners in a random order, or any for each part. `draw(low, high)` is a random
+    integer."""
     steps: list[list[Step]] = [[] for _ in range(world)]
     cuts = draw(1, 2)
     owners = shuffled(draw, list(range(world))) if contract == "all_reduce" else list(range(world))
+    anyone = contract == "all_reduce" and draw(0, 1)
     for shard in range(world):
         for part in range(cuts):
+            owner = draw(0, world - 1) if anyone else owners[shard]
             for half in halves(contract):
-                owner = owners[shard]
                 order = [owner, *shuffled(draw, [r for r in range(world) if r != owner])]
                 links = [(order[draw(0, i - 1)], order[i]) for i in range(1, world)]  # (nearer the owner, farther)
                 adding = half == "reduce_scatter"
+                links = [(*link, adding) for link in links]
                 if adding:
-                    links = [(far, near) for near, far in reversed(links)]
-                for number, (holder, reader) in enumerate(links):
+                    links = handed_back(draw, [(far, near) for near, far, _ in reversed(links)])
+                for number, (holder, reader, adds) in enumerate(links):
                     piece = Piece(shard, part, cuts)
-                    fetch = not adding and draw(0, 1)
                     when, lane = (not adding, number, shard, part), draw(0, 1)
-                    action, issuer, peer = ("fetch", reader, holder) if fetch else ("send", holder, reader)
-                    steps[issuer].append(Step(action, piece, piece, peer, adding, when, lane, line=1 + number))
+                    action, issuer, peer = ("fetch", reader, holder) if draw(0, 1) else ("send", holder, reader)
+                    steps[issuer].append(Step(action, piece, piece, peer, adds, when, lane, line=1 + number))
     return Route("tree", contract, (world,), tuple(tuple(sorted(s, key=lambda x: x.when)) for s in steps))
+
+
+def handed_back(draw, links: list[tuple[int, int]]) -> list[tuple[int, int, bool]]:
+    """Additions up a tree. Now and then a rank gives its sum back to one that it has added, which goes on with it."""
+    made, last = [], {}
+    for far, near in links:
+        if far in last and draw(0, 3) == 0:
+            made.append((far, last[far], False))
+            far = last[far]
+        made.append((far, near, True))
+        last[near] = far
+    return made
+
+
+def exchange_route(draw, contract: str, world: int) -> Route:
+    """Pairs of randomly numbered ranks exchange whole sums, a power of two."""
+    names, bits = shuffled(draw, list(range(world))), shuffled(draw, list(range(world.bit_length() - 1)))
+    steps: list[list[Step]] = [[] for _ in range(world)]
+    for (k, bit), at, shard in product(enumerate(bits), range(world), range(world)):
+        action = "fetch" if draw(0, 1) else "send"
+        rank, peer = (names[at], names[at ^ 1 << bit]) if action == "send" else (names[at ^ 1 << bit], names[at])
+        piece = Piece(shard)
+        steps[rank].append(Step(action, piece, piece, peer, True, (k, shard), line=1 + k))
+    return Route("exchange", contract, (world,), tuple(tuple(sorted(s, key=lambda x: x.when)) for s in steps))
 
 
 def halves(contract: str) -> tuple[str, ...]:
