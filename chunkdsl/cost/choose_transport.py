@@ -4,6 +4,7 @@ Each value that is not the simplest must earn it: a time counts (1 + gain) times
 (`gain` of data/choices.toml), and the least such time is taken. Tried are
 
 1. all groups (route, via, kind of place) with the simplest number of programs and chunk;
+   (routes of two tiers also with a number of chunks, which weaves the tiers);
 2. of the best GROUPS of them, unless one is far behind: every number of programs, with the best of these every chunk;
 3. with the best of all: every number of buffers.
 
@@ -21,6 +22,7 @@ from chunkdsl.cost.constants import margin
 from chunkdsl.cost.transports import (
     BUFFERS,
     PROGRAMS,
+    WOVEN,
     Group,
     Values,
     chunks_like,
@@ -29,6 +31,7 @@ from chunkdsl.cost.transports import (
     simplest,
     text_of,
     up_for_choice,
+    weaves,
     written_in,
 )
 from chunkdsl.cost.trials import Trials, without
@@ -59,7 +62,7 @@ class TransportTrials(Trials):
 
     def bare(self, v: Value) -> Policy:
         keys = list(up_for_choice(v.policy, self._groups(v)))
-        if v.policy.chunk in self.chunks(v):
+        if v.policy.chunk in (*self.chunks(v), *self.woven(v)):
             keys.append("chunk")
         if v.policy.buffers in BUFFERS:
             keys.append("buffers")
@@ -73,6 +76,10 @@ class TransportTrials(Trials):
         grid = self.made.world if self.by_rule.nested else self.world
         rule = rules.get((v, "chunk"), (None,))[0]
         return chunks_like(rule, routing.parts(grid) if isinstance(rule, ChunkCount) and routing else 1)
+
+    def woven(self, v: Value) -> tuple[ChunkCount, ...]:
+        """The numbers of chunks that are tried as well, where routes of two tiers are."""
+        return WOVEN if v.kind == "all_gather" and any(map(weaves, self._groups(v))) else ()
 
     def _groups(self, v: Value) -> tuple[Group, ...]:
         return groups_of(v, self.op, self.by_rule.nested)
@@ -101,6 +108,7 @@ class _Search:
             del self.writes["place"]
         self.ranked = trials.ranked(v)
         self.chunks = trials.chunks(v) if self.policy.chunk is None else [None]
+        self.woven = trials.woven(v) if self.policy.chunk is None else ()
         own = (0,) if self.policy.place else PROGRAMS
         self.programs = (self.policy.place.programs,) if self.policy.place else own
         rule = trials.rules.get((v, "buffers"), (None,))[0]
@@ -133,13 +141,18 @@ class _Search:
         if len(mine) == 1:
             return mine
         values = {g: self._first(g) for g in (*self.ranked, *mine)}
-        cost = {g: c for g, x in values.items() if (c := self._cost(x)) is not None}
+        cost = {g: c for g, x in values.items() if (c := self._rank(x)) is not None}
         order = sorted((g for g in self.ranked if g in cost), key=cost.__getitem__)[:GROUPS]
         order = [g for g in order if cost[g] <= FAR * cost[order[0]]]
         return [g for g in order if g in mine] or sorted((g for g in mine if g in cost), key=cost.__getitem__)[:1]
 
     def _first(self, group: Group) -> Values:
         return Values(group, self.programs[0] if group.kind == "own_sms" else 0, self.chunks[0])
+
+    def _rank(self, values: Values) -> float | None:
+        """What a group is worth before its chunks are tried: where these weave its tiers, the better of both forms."""
+        forms = [values, *(replace(values, chunk=c) for c in self.woven[:1] if weaves(values.group))]
+        return min((c for x in forms if (c := self._cost(x)) is not None), default=None)
 
     def _of_group(self, group: Group) -> Iterator[Values]:
         """Every number of programs, and with the best that the spec leaves room for every chunk."""
@@ -149,7 +162,7 @@ class _Search:
         tried = [replace(first, programs=n) for n in counts]
         best = self._best(tried, allowed=False)
         if best is not None:
-            yield from (*tried, *(replace(best, chunk=c) for c in self.chunks[1:]))
+            yield from (*tried, *(replace(best, chunk=c) for c in (*self.chunks[1:], *self.woven)))
 
     def _best(self, values: Iterable[Values], allowed: bool = True) -> Values | None:
         found = [(c, i, x) for i, x in enumerate(values) if (not allowed or self._allowed(x))

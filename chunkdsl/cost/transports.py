@@ -19,6 +19,7 @@ HIERARCHIES = tuple(f"hierarchical({outer}, {inner})" for outer in TIERS for inn
 PROGRAMS = (16, 8, 32)
 MIB = 1 << 20
 CHUNKS = (4, 2, 8, 16)  # MiB
+WOVEN = (ChunkCount(4), ChunkCount(2), ChunkCount(8))  # so many chunks a shard weave the tiers of a gather
 BUFFERS = (1, 2)
 CARRIERS = ("copy_engine", "ldst")
 
@@ -74,6 +75,11 @@ def groups_of(v: Value, op: Op, nested: bool) -> tuple[Group, ...]:
     if v.kind == "all_gather":
         found += [Group(route, "ldst", "own_sms") for route in ("ring", *(HIERARCHIES if nested else ()))]
     return tuple(found)
+
+
+def weaves(group: Group) -> bool:
+    """Does a number of chunks change in which order its transfers are taken up?"""
+    return group.route.startswith("hierarchical(")
 
 
 def simplest(v: Value, op: Op, chunk: object, buffers: object) -> Values:

@@ -61,7 +61,8 @@ def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> 
 def woven_parts(value: Value, settle: Choices) -> int:
     """Into how many parts a route of two tiers cuts shards to weave the tiers: the chunks of a shard, where the policy
     says how many there are. Chunks of so many rows, or bytes, are as many as a call has rows for."""
-    chunk = settle.policy.chunk
+    found = settle.settled.get((value, "chunk"))
+    chunk = settle.policy.chunk or (found and found.value)
     if value.kind != "all_gather" or not isinstance(chunk, ChunkCount):
         return 1
     return max(n for n in range(1, min(chunk.count, MOST_PARTS) + 1) if chunk.count % n == 0)

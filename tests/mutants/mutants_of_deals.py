@@ -104,29 +104,12 @@ FAULTS = (
         in_template(HOPS, "epoch, {{ view.sites[moves.done] }}", "0, {{ view.sites[moves.done] }}"),
     ),
     Fault(
-        "asks itself whether another's block is done", "plan_deal", "wait for the wrong rank's word", TEMPLATE, EITHER,
-        in_template(HOPS, 'p.flag_at(m ~ "_done", "holder", "word")', 'p.flag_at(m ~ "_done", "rank", "word")'),
-    ),
-    Fault(
         "sends on what has not come", "plan_deal", "no wait before forwarding", TEMPLATE, EITHER,
         in_template(HOPS, "if exists & (here >= W):", "if exists & (here >= 2 * W):"),
     ),
     Fault(
-        "tells the peer, not the reader of a block", "plan_deal", "signal at the wrong rank", TEMPLATE, EITHER,
-        in_template(HOPS, 'p.flag_at(m ~ "_arrived_peers", reader, "word")',
-                    'p.flag_at(m ~ "_arrived_peers", "peer", "word")'),
-    ),
-    Fault(
-        "hands over in the place of the next rank", "plan_deal", "a block lies where another belongs", TEMPLATE, ANY,
-        in_template(STORE, "}}owner * shard + row) * pitch", "}}(owner + 1) % W * shard + row) * pitch"),
-    ),
-    Fault(
         "hands over in the other slot", "plan_deal", "wrong slot", TEMPLATE, ANY,
         in_template(STORE, '"slot * out_held + " if view', '"(1 - slot) * out_held + " if view'),
-    ),
-    Fault(
-        "does not say that a block is done", "plan_deal", "missing signal", TEMPLATE, SIM,
-        in_template(SIGNAL, "if {{ target }} == rank:", "if {{ target }} >= 0:"),
     ),
     Fault(
         "one buffer of what is handed over", "plan_deal", "reuse", SCHEDULE, PROOF,
