@@ -18,6 +18,7 @@ from functools import cache
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
 KIB = 1024
 
@@ -89,7 +90,8 @@ def compile_kernel(use, target: str) -> Compiled:
     Not inside `interpreting()`: there Triton's language is patched for the CPU.
     """
     chosen = find_target(target)
-    source = ASTSource(use.kernel, dict(use.signature), dict(use.constants), dict(use.attrs))
+    made_of = GluonASTSource if use.kernel.is_gluon() else ASTSource
+    source = made_of(use.kernel, dict(use.signature), dict(use.constants), dict(use.attrs))
     options = {"num_warps": use.warps, "num_stages": use.stages}
     options |= {"maxnreg": use.registers} if use.registers else {}
     said: list[str] = []

@@ -12,6 +12,7 @@ from chunkdsl.parsing import parse_python
 RUNTIME = Path(__file__).resolve().parent.parent / "runtime"
 FILES = (
     "device.py",
+    "warps.py",
     "turns.py",
     "words.py",
     "neighbours.py",
@@ -54,7 +55,7 @@ def names_in(tree: ast.AST) -> frozenset[str]:
 
 @cache
 def helpers() -> tuple[Helper, ...]:
-    """Every top-level function and class of runtime/, with its source text and decorators."""
+    """Every top-level function, class and value of runtime/, with its source text and decorators."""
     found = []
     for file in FILES:
         text = (RUNTIME / file).read_text(encoding="utf-8")
@@ -69,11 +70,13 @@ def helpers() -> tuple[Helper, ...]:
                 for alias in node.names:
                     imports[(alias.asname or alias.name).split(".")[0]] = ast.get_source_segment(text, node)
         for node in tree.body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                start = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign)):
+                is_value = isinstance(node, ast.Assign)
+                name = node.targets[0].id if is_value else node.name
+                start = min([node.lineno, *(d.lineno for d in ([] if is_value else node.decorator_list))])
                 uses = names_in(node)
                 needed = tuple(sorted({line for name, line in imports.items() if name in uses}))
-                found.append(Helper(node.name, "\n".join(lines[start - 1 : node.end_lineno]), uses, needed))
+                found.append(Helper(name, "\n".join(lines[start - 1 : node.end_lineno]), uses, needed))
     return tuple(found)
 
 

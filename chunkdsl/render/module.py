@@ -15,6 +15,7 @@ from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Parameter, Result, Schedule
 from chunkdsl.plan.tables import route_tables
+from chunkdsl.plan.tile_kernels import warp_tiles, why_not_warps
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
@@ -53,7 +54,7 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             proven=proven,
             imports=arrange_imports(imports),
             helpers="\n\n\n".join(h.text for h in helpers),
-            constants=[(launch.name.upper(), constants_of(launch)) for op in schedule.ops for launch in op.launches],
+            constants=[(n.name.upper(), constants_of(n, op)) for op in schedule.ops for n in op.launches],
             ranges=schedule.ranges,
             namespace=namespace(schedule),
             tensors=declared_tensors(schedule),
@@ -93,7 +94,7 @@ def arrange_imports(lines: list[str]) -> str:
     return "\n\n".join(filter(None, (block(False), block(True))))
 
 
-def constants_of(launch: Launch) -> str:
+def constants_of(launch: Launch, op: OpSchedule) -> str:
     """The launch's tile and pipeline depth for each target, as Python."""
     t, n = launch.tiling, max(1, len(launch.products))
     narrow = tile_columns("sm_80", t.bm, t.bn, n)
@@ -108,6 +109,10 @@ def constants_of(launch: Launch) -> str:
         }
     pairs = dict(BM=t.bm, BN=t.bn, BK=t.bk, GROUP=8, PIECE=t.piece_rows, PIECE_COLS=t.piece_cols)
     pairs |= dict(NARROW_BN=narrow, WARPS=t.warps, STAGES=stages)
+    if not why_not_warps(launch, op):
+        w, (wide, narrow_warps) = warp_tiles(), warp_tiles().registers
+        least = dict(ROWS=w.rows, WAVES=w.waves, DEPTH=w.depth)
+        pairs["WARP_TILES"] = dict(TRITON=w.triton, STAGES=w.stages, WIDE=wide, NARROW=narrow_warps, **least)
     body = "\n".join(f"    {k}={v}," for k, v in pairs.items()).replace("'", '"')
     return f"dict(\n{body}\n)"
 
@@ -172,6 +177,9 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
             kernels += definitions_of(view.launch.body, given)
         text = env.get_template("tiles.py.jinja").render(launch=view.launch, op=op, view=view, path=schedule.path)
         kernels.append(text.strip("\n"))
+        if view.warps:
+            text = env.get_template("warps.py.jinja").render(launch=view.launch, op=op, view=view, path=schedule.path)
+            kernels.append(text.strip("\n"))
     inputs = ", ".join(f"{p.name}_" for p in op.parameters)
     context = dict(
         op=op,

@@ -14,6 +14,7 @@ from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import Buffer, Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import order_name
+from chunkdsl.plan.tile_kernels import why_not_warps
 from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
 from chunkdsl.render.destination import destination
@@ -80,6 +81,7 @@ class LaunchView:
         self.tma = "aligned" if self.walked else "False" if rows_apart(launch) else "tma"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
+        self.warps = not why_not_warps(launch, op)
         self.stagings, self.arguments = stagings(launch), tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
         made = [name for name, *_ in self.body.descriptors] if self.body else []
@@ -250,8 +252,9 @@ class LaunchView:
                 yield Argument(name, text, "None", integer)
         for b in ([n.a] if n.a else []) + [p.b for p in n.products]:
             kind = b.role if b.role in ("a", "at") else "bt" if b.transposed else "b"
-            text = f'self.matrix("{kind}", {self._tensor(b)}, constants, {self.tma}, {self._logical_cols(b)})'
-            yield Argument(b.name, text, text)
+            text = f'"{kind}", {self._tensor(b)}, constants, {self.tma}, {self._logical_cols(b)})'
+            fused = f"warp_matrix(self, {text.replace('constants', 'chosen')}" if self.warps else f"self.matrix({text}"
+            yield Argument(b.name, fused, f"self.matrix({text}")
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
             if b.layout in SLOTTED:
                 spanned = n.over or (n.ahead and b is not n.a)

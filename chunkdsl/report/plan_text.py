@@ -13,6 +13,7 @@ from chunkdsl.ir.meshes import ranks_of, run_time, world_text
 from chunkdsl.ir.types import index_key
 from chunkdsl.plan.schedule import Choice, OpSchedule, Schedule
 from chunkdsl.plan.summary import Started, Summary, Transfer, gate_text
+from chunkdsl.plan.tile_kernels import kernel_text
 from chunkdsl.report.plan_prediction import lanes, totals
 
 WIDTH = 120
@@ -73,6 +74,8 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
         yield from _wrap(f"Tuned is what was measured {schedule.tuning.told}.")
     yield from _section("In stream order", _launches(s))
     yield from _section("Programs (tiles + communication) and pipeline stages", _targets(s))
+    if any(n.products for n in op.launches):
+        yield from _section("Who computes the tiles of products on Hopper", _tile_kernels(op))
     if s.forms:
         yield from _section("How payloads travel, by the bytes of each rank", _forms(s))
     else:
@@ -159,6 +162,12 @@ def _targets(s: Summary) -> Iterator[str]:
     targets = [name for name, _ in kernels[0].programs] if kernels else []
     rows = [(x.name, str(x.warps), *(_programs(x, t) for t in targets)) for x in kernels]
     yield from _table(("kernel", "warps", *targets), rows, right=(1,))
+
+
+def _tile_kernels(op: OpSchedule) -> Iterator[str]:
+    """By which kernel, at which sizes, or why not by specialised warps. Elsewhere it is always Triton's."""
+    rows = [(n.name, *kernel_text(n, op)) for n in op.launches if n.products]
+    yield from _table(("kernel", "tiles by", "because"), rows, wrapped=True)
 
 
 def _programs(x: Started, target: str) -> str:

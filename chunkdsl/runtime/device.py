@@ -170,6 +170,17 @@ def arrive(counter, expected):
 
 
 @triton.jit
+def arrive_in(counter, share, expected):
+    """As `arrive`, of a contribution that counts as `share` of the `expected`."""
+    tl.debug_barrier()
+    before = tl.atomic_add(counter, share, sem="acq_rel", scope="gpu")
+    last = before == expected - share
+    if last:
+        tl.atomic_xchg(counter, 0, sem="relaxed", scope="gpu")
+    return last
+
+
+@triton.jit
 def take(tickets):
     """The next ticket: work is handed out in order, whichever programs happen to run."""
     return tl.atomic_add(tickets, 1, sem="relaxed", scope="gpu")

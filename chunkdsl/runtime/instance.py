@@ -18,6 +18,7 @@ class Instance:
 
     NAME, OPS, RANGES, PROVEN, DIGEST, TUNED, COMMAND, GENERATOR = "", {}, {}, (), "", "", "", ""
     AXES, RANKS = (), Ranks
+    warps = None  # version of Gluon's interface for kernels of specialised warps; 0: none, None: not asked for so far
 
     def __init__(self, group=None, *, mesh=None, device=None, timeout=None, check_calls=False, machine=None, **bounds):
         ours = machine is None

@@ -62,6 +62,7 @@ class Operation(Failures, PlacedCalls, Replays):
     FORWARD, BACKWARD = "", ()
     SLOTS, CLOSING, PAD, GATES, FALLBACK = 1, False, 1, ((1, "", 0),), "nccl"
     HOST_WORD, LANES, OVER, TABLES = False, (), (), {}
+    by_warps = False  # a warm-up's: of products with two kernels the one of specialised warps
 
     def __init__(self, module):
         self.module, self.machine = module, module.ranks.machine_of(self.OVER)
@@ -308,6 +309,9 @@ class Operation(Failures, PlacedCalls, Replays):
         results = self.results(dims, None)
         for fused in (False, True):  # a user's kernel first: the fused launch is sized like it (`Machine.fit`)
             self.run(fused, 0, dims, *tensors, *results)
+        if self.module.warps:
+            self.by_warps = True
+            self.run(True, 0, dims, *tensors, *results)
         self.machine.synchronize()
 
     # ---- device work
@@ -333,7 +337,8 @@ class Operation(Failures, PlacedCalls, Replays):
         stages = constants["STAGES"].get(self.machine.target, min(constants["STAGES"].values()))
         programs = max(1, min(self.machine.sms * constants.get("PER_SM", 1), tiles + first + last))
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
-        shared = {k: v for k, v in constants.items() if k not in ("WARPS", "STAGES", "NARROW_BN", "PER_SM")}
+        apart = ("WARPS", "STAGES", "NARROW_BN", "PER_SM", "WARP_TILES")
+        shared = {k: v for k, v in constants.items() if k not in apart}
         shared |= {"INNER": self.inner} if len(self.OVER) > 1 else {}
         shared |= {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
         args = {**args, "active": active}

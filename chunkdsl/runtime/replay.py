@@ -11,12 +11,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 def moved(descriptor, tensor):
     """The same descriptor of another tensor. Its checks have been made."""
-    made = object.__new__(TensorDescriptor)
+    made = object.__new__(type(descriptor))
     made.__dict__.update(descriptor.__dict__, base=tensor)
     return made
 
@@ -46,7 +45,7 @@ class Tape:
         for name, value in args.items():
             if value is None or isinstance(value, (int, float, str, tuple)):
                 continue
-            tensor = value.base if isinstance(value, TensorDescriptor) else value
+            tensor = value.base if hasattr(value, "block_shape") else value
             slot = self.slot_of(tensor)
             if slot is not None:
                 places.append((name, slot, *self.emptied(value)))
@@ -72,7 +71,7 @@ class Tape:
     @staticmethod
     def emptied(value):
         """(descriptor without its tensor or None, dtype as which the kernel reads): nothing of the call is kept."""
-        if isinstance(value, TensorDescriptor):
+        if hasattr(value, "block_shape"):  # a tensor descriptor, of Triton or of Gluon
             return moved(value, None), value.base.dtype
         return None, value.dtype
 
@@ -151,7 +150,7 @@ class Replays:
             at = t.data_ptr()
             if at % 16 or not t.is_contiguous() or any(low <= at < end for low, end in self.places):
                 return None
-        return (self.audit, *given.values(), *[(t.shape, t.dtype, t.device) for t in tensors])
+        return (self.audit, self.module.warps, *given.values(), *[(t.shape, t.dtype, t.device) for t in tensors])
 
     def look_up_memory(self):
         """Addresses of the instance's memory: all of it, and those of buffers that a caller may have filled."""

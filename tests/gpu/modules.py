@@ -24,6 +24,13 @@ def load(stem: str):
     return next(v for v in own if getattr(v, "OPS", None))
 
 
+def warps_for_all_sizes(cls) -> None:
+    """Products of a module by specialised warps, where they can be, also at sizes that are left to Triton's kernel."""
+    for value in next(iter(cls.OPS.values())).run.__globals__.values():
+        if isinstance(value, dict) and "WARP_TILES" in value:
+            value["WARP_TILES"] |= {"ROWS": 1, "WAVES": 1}
+
+
 def inputs(operation, dims: dict[str, int], rank: int, seed: int) -> list[torch.Tensor]:
     """Random local shards of one rank of the whole mesh, on its device: normal numbers, equal on ranks that shall hold
     the same."""

@@ -1,0 +1,78 @@
+"""Which kernel computes a launch's tiles on which target: the Triton kernel, which can do everything, or one of
+specialised warps (Gluon) for products that it fits. Says why not; the shape classes are in tile_kernels.toml."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from functools import cache
+
+from chunkdsl.ir.layouts import CONTIGUOUS
+from chunkdsl.plan.schedule import Launch, OpSchedule
+from chunkdsl.record import record
+
+PATH = os.path.join(os.path.dirname(os.path.realpath(__file__)), "tile_kernels.toml")
+POINTWISE = ("load", "const", "add", "sub", "mul", "div", "neg", "relu", "round")
+STORED = ("local", "push", "publish", "hand_over")
+
+
+@record
+class WarpTiles:
+    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another; `rows`, `waves` (tiles of
+    a multiprocessor) and `depth`: the least of a call that it runs."""
+
+    triton: tuple[int, ...]
+    tile: tuple[int, int, int]
+    stages: int
+    registers: tuple[int, int]
+    rows: int
+    waves: int
+    depth: int
+
+
+@cache
+def warp_tiles() -> WarpTiles:
+    """The row of tile_kernels.toml."""
+    with open(PATH, "rb") as file:
+        row = tomllib.load(file)["warps"]
+    made = {name: row[name] for name in WarpTiles.__match_args__}
+    return WarpTiles(**{name: tuple(v) if isinstance(v, list) else v for name, v in made.items()})
+
+
+def why_not_warps(launch: Launch, op: OpSchedule) -> str:
+    """Why a launch's tiles are the Triton kernel's on every target; "" if specialised warps can compute them."""
+    n, d, t = launch, launch.destination, launch.tiling
+    if n.body:
+        return "its tiles are a user's kernel"
+    if not n.products or n.over or n.fold or n.ahead:
+        return "its tiles are no plain product"
+    if len(n.products) > 1:
+        return "two products share its tiles: their accumulators fill the registers"
+    if n.a.dtype not in ("bf16", "f16") or n.products[0].b.dtype != n.a.dtype or d.dtype not in ("bf16", "f16"):
+        return f"it multiplies {n.a.dtype} into {d.dtype}"
+    if (t.bm, t.bn, t.bk) != warp_tiles().tile:
+        return f"its tile is {t.bm}x{t.bn}x{t.bk}, that of specialised warps {'x'.join(map(str, warp_tiles().tile))}"
+    if n.layout != CONTIGUOUS or op.nested or n.column_shards or n.from_every:
+        return "its shards are not contiguous rows of one mesh axis"
+    if any(m.via != "copy_engine" for m in n.moves):
+        return "its programs also carry chunks"
+    if d.kind not in STORED or d.everyone or d.deal:
+        return "its tiles go to several ranks each"
+    if any(o.role not in ("row", "scalar") for o in n.operands):
+        return "the rest of its statement reads more than a row"
+    heavy = next((i.op for i in n.epilogue if i.op not in POINTWISE), "")
+    return f"{heavy} takes registers that the accumulators of specialised warps leave none of" if heavy else ""
+
+
+def kernel_text(launch: Launch, op: OpSchedule) -> tuple[str, str]:
+    """(who computes the tiles on Hopper, why), for people."""
+    why = why_not_warps(launch, op)
+    if why:
+        return "Triton", why
+    w = warp_tiles()
+    versions = ", ".join(f"{v // 10}.{v % 10}" for v in w.triton)
+    who = f"specialised warps (Gluon of triton {versions})"
+    return who, (
+        f"faster from {w.rows} rows, {w.waves} tiles of a multiprocessor and a depth of {w.depth} on; smaller calls, "
+        "and rows of the result that are no multiple of 16 bytes, are Triton's, with the same bits"
+    )

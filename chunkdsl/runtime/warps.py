@@ -1,0 +1,152 @@
+"""Warp-specialised products on Hopper, in Gluon: what the partitions of an emitted kernel share, whatever it computes.
+Copied into the module, so: torch and triton only.
+
+A program has five partitions: a producer warp, two multipliers of four warps and a storer warp for each of them. The
+producer announces tile numbers in a ring of words (-1: no more) and fills a ring of stages of both operands (TMA); each
+multiplier makes half of a tile's rows, and hands the result of a tile over, rounded, a quarter of its columns at a time
+while it works on the next tile; the storer has it stored (TMA) and signals. Measured against other shapes of the same
+(one multiplier of eight warps, whole tiles in turns, fewer stages) in tests/bench/RESULTS.md.
+
+Barriers: a ring's `full` has one arrival a round (or TMA's bytes), its `free` one from each reader. The n-th round of a
+slot waits for parity n & 1 where it reads, for the other one where it writes.
+
+Of Gluon's interface triton 3.6 and 3.7 differ in nothing that is used here; 3.9 renamed the TMA calls.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import hopper
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+
+from chunkdsl.runtime.arguments import cdiv
+
+load_box = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
+store_box = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
+
+
+@gluon.jit
+def announce(words, told, heard, turn, tile):
+    """The producer's next word. It runs up to four tiles ahead of the slowest reader."""
+    one: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    slot = turn % 4
+    hopper.mbarrier.wait(heard.index(slot), (turn // 4 & 1) ^ 1)
+    words.index(slot).store(gl.full([1], tile, gl.int32, one))
+    hopper.mbarrier.arrive(told.index(slot), count=1)
+
+
+@gluon.jit
+def hear(words, told, heard, turn, WARPS: gl.constexpr):
+    """The word that the producer announced at `turn`: a tile, or -1 after the last."""
+    one: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
+    slot = turn % 4
+    hopper.mbarrier.wait(told.index(slot), turn // 4 & 1)
+    tile = gl.max(words.index(slot).load(one), 0)
+    hopper.mbarrier.arrive(heard.index(slot), count=1)
+    return tile
+
+
+@gluon.jit
+def multiply_stage(
+    acc, first, stage, parity, a_ring, b_ring, ready, free,
+    SIDE: gl.constexpr, TRANSPOSED: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """acc += a @ b of one stage, left running; the stage before is read by then, and freed (not by a tile's first)."""
+    hopper.mbarrier.wait(ready.index(stage), parity)
+    a = a_ring.index(stage).slice(SIDE * acc.shape[0], acc.shape[0], 0)
+    b = b_ring.index(stage)
+    if TRANSPOSED:
+        b = b.permute((1, 0))
+    acc = hopper.warpgroup_mma(a, b, acc, use_acc=first == 0, is_async=True)
+    acc = hopper.warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
+    # Computed, not remembered: Triton up to 3.9 takes a copy that a loop carries for one that never changes.
+    hopper.mbarrier.arrive(free.index(gl.where(stage == 0, STAGES - 1, stage - 1)), count=1, pred=first == 0)
+    stage += 1
+    parity = gl.where(stage == STAGES, parity ^ 1, parity)
+    stage = gl.where(stage == STAGES, 0, stage)
+    return acc, stage, parity
+
+
+@gluon.jit
+def end_product(acc, stage, free, STAGES: gl.constexpr):
+    """The accumulator once all of its products are done; frees the last stage."""
+    acc = hopper.warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+    hopper.mbarrier.arrive(free.index(gl.where(stage == 0, STAGES - 1, stage - 1)), count=1)
+    return acc
+
+
+@gluon.jit
+def left_right(x):
+    rows: gl.constexpr = x.shape[0]
+    cols: gl.constexpr = x.shape[1]
+    return x.reshape(rows, 2, cols // 2).permute(0, 2, 1).split()
+
+
+@gluon.jit
+def hand_over(x, ring, full, free, slot, use):
+    """A piece of a result to the storer. The use-th round of a slot waits until the one before has been read."""
+    hopper.mbarrier.wait(free.index(slot), (use & 1) ^ 1)
+    ring.index(slot).store(x)
+    hopper.fence_async_shared()
+    hopper.mbarrier.arrive(full.index(slot), count=1)
+
+
+@gluon.jit
+def begin_ring(full, free, COUNT: gl.constexpr, READERS: gl.constexpr):
+    for i in gl.static_range(COUNT):
+        hopper.mbarrier.init(full.index(i), count=1)
+        hopper.mbarrier.init(free.index(i), count=READERS)
+
+
+# ---- host side
+
+
+def gluon_api(module):
+    """The version of Gluon's interface that kernels of specialised warps of this instance are compiled by; 0 where they
+    do not run: on other GPUs, on simulated ranks. `module.warps = 0` keeps an instance from them."""
+    if module.warps is None:
+        major, minor = (int(n) for n in triton.__version__.split(".")[:2])
+        on_hopper = module.machine.target == "sm_90" and module.machine.device.type == "cuda"
+        module.warps = 10 * major + min(minor, 9) if on_hopper and module.tma else 0
+    return module.warps
+
+
+def warp_tiles(operation, constants, rows, tiles, n, depth, active):
+    """`constants` of a product [rows, n] of that depth, or what its kernel of specialised warps takes, where the call
+    suits it: sizes at least as its table says, rows of whole multiples of 16 bytes. Both kernels give the same bits and
+    the same signals, so ranks need not agree. A warm-up launches both."""
+    table = constants["WARP_TILES"]
+    if gluon_api(operation.module) not in table["TRITON"] or n % 8:
+        return constants
+    waves = cdiv(tiles, operation.machine.sms)
+    fits = rows >= table["ROWS"] and waves >= table["WAVES"] and depth >= table["DEPTH"]
+    if not (fits if active else operation.by_warps):
+        return constants
+    sizes = {name: constants[name] for name in ("BM", "BN", "BK", "GROUP", "PIECE", "PIECE_COLS")}
+    return {**sizes, **{name: table[name] for name in ("STAGES", "WIDE", "NARROW")}}
+
+
+@cache
+def operand_layout(rows, columns):
+    """How TMA lays a box of 2-byte elements out in shared memory, for wgmma."""
+    return gl.NVMMASharedLayout.get_default_for([rows, columns], gl.bfloat16)
+
+
+def warp_matrix(operation, kind, tensor, chosen, tma, columns):
+    """An operand of a product, for whichever kernel was chosen."""
+    made = operation.matrix(kind, tensor, chosen, tma, columns)
+    if "WIDE" not in chosen:
+        return made
+    return GluonDescriptor(made.base, made.shape, made.strides, made.block_shape, operand_layout(*made.block_shape))
+
+
+def launch_warps(operation, kernel, tiles, args, chosen, active):
+    """As many programs as the waves need: multiprocessors that would only shorten the last wave stay free."""
+    m = operation.machine
+    programs = max(1, cdiv(tiles, cdiv(max(1, tiles), m.sms)))
+    flags = dict(W=operation.world, SLOTS=operation.SLOTS, FUSED=True, TMA=True, NVIDIA=True, EVEN=True)
+    m.launch(kernel, programs, {**args, "active": active}, {**flags, **chosen}, 4, 1)
