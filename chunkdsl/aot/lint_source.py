@@ -36,6 +36,25 @@ def loop_carried_copies(text: str) -> Found:
                     )
 
 
+@lint_rule("carried-bound", "source")
+def carried_bounds(text: str) -> Found:
+    """A loop does not set the bound of a loop inside it to a number that it had not before.
+
+    Gluon of triton 3.6 and 3.7 takes such a bound for one that never changes: the inner loop keeps running from, or to,
+    where it did in the first round. Use `gl.where(round == first, start, 0)`.
+    """
+    lines = text.splitlines()
+    for function in _kernels(text):
+        for outer in (n for n in ast.walk(function) if isinstance(n, ast.For | ast.While)):
+            before = {name for node in _statements_before(function, outer) for name in _bound(node)}
+            inner = [n for n in ast.walk(outer) if isinstance(n, ast.For) and n is not outer]
+            bounds = {n.id for loop in inner for n in ast.walk(loop.iter) if isinstance(n, ast.Name)} & before
+            for node in ast.walk(outer):
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                    for name in sorted(_bound(node) & bounds):
+                        yield node.lineno, lines[node.lineno - 1], f"{name}, a bound inside, keeps its first value"
+
+
 @lint_rule("flattened-loop-carries", "source")
 def flattened_loops(text: str) -> Found:
     """A flattened loop carries at most one flag, and no `tl.debug_barrier`.

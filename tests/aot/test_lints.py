@@ -201,6 +201,11 @@ SOURCES = [
         "a = seen\n    b = a\n    while b < n:\n        seen += 1\n        b = seen",
     ),
     (
+        "carried-bound",
+        "begin = n\n    while seen < n:\n        for k in range(begin, n):\n            use(k)\n        begin = 0",
+        "begin = n\n    while seen < n:\n        for k in range(begin, n):\n            use(k)\n        begin = seen",
+    ),
+    (
         "flattened-loop-carries",
         "p = -1\n    q = -1\n    for k in tl.range(0, n, flatten=True):\n        p = k\n        q = k // 2",
         "p = -1\n    for k in tl.range(0, n, flatten=True):\n        p = k",

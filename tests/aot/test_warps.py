@@ -1,0 +1,156 @@
+"""The kernel of specialised warps, compiled ahead of time: it fits Hopper, passes the lints, and each of them finds the
+fault that it is there for. Which launches have it, and at which sizes."""
+
+import dataclasses
+import importlib.util
+
+import pytest
+import torch
+
+from chunkdsl import pipeline
+from chunkdsl.aot.lints import LINTS, lint
+from chunkdsl.aot.record import RecordingMachine, blank
+from chunkdsl.aot.targets import compile_kernel, find_target
+from chunkdsl.plan.tile_kernels import warp_tiles, why_not_warps
+from chunkdsl.render.module import render_module
+
+SPEC = """mesh tp[2] over nvlink
+dim M = 1..4096
+dim H = 512
+dim F = 16384
+tensor x : bf16[M @ tp, H]
+tensor w : bf16[F @ tp, H]
+tensor b : bf16[F @ tp]
+tensor a : f16[M, F @ tp]
+tensor v : f16[F @ tp, H]
+policy wide { tile = 128x256x64, chunk = 128 along M, route = swizzle }
+op up(x, w, b) -> y { y = all_gather(x) @ w.T + b with wide { via = copy_engine } }
+op down(a, v) -> y { y = reduce_scatter(a @ v, M) with wide { place = co_located } }
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(text of the module, its class, that finds itself on a machine with Gluon)."""
+    folder = tmp_path_factory.mktemp("warps")
+    path = folder / "pair.chunk"
+    path.write_text(SPEC)
+    text = render_module(pipeline.read_one(str(path)).schedule, (2,))
+    (folder / "pair.py").write_text(text)
+    spec = importlib.util.spec_from_file_location("built_pair", folder / "pair.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.Pair.warps = warp_tiles().triton[0]
+    return text, module.Pair
+
+
+@pytest.fixture(scope="module")
+def compiled(made):
+    """By launch, what the compiler makes of its kernel of specialised warps."""
+    machine = RecordingMachine(0, 2, "sm_90")
+    made[1](machine=machine)
+    return {u.name: compile_kernel(u, "sm_90") for u in machine.uses if u.name.endswith("_warps")}
+
+
+def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
+    assert list(compiled) == ["up_y_warps", "down_y_partial_warps"]
+    for kernel in compiled.values():
+        assert lint(kernel, "sm_90", made[0]) == []
+        assert kernel.spills == 0 and kernel.shared <= find_target("sm_90").shared
+        wide, narrow = warp_tiles().registers
+        assert {f"setmaxnreg.inc.sync.aligned.u32 \t{wide}", f"setmaxnreg.dec.sync.aligned.u32 \t{narrow}"} <= {
+            line.strip().rstrip(";") for line in kernel.ptx.splitlines()
+        }
+        assert "wgmma.mma_async" in kernel.ptx and "cp.async.bulk.tensor.2d.global.shared" in kernel.ptx
+
+
+MUTANTS = (
+    ("tma-load-without-proxy-fence", "up_y_warps", "fence.proxy.async.global;", ""),
+    ("flag-scope", "up_y_warps", "sys.acquire", "gpu.acquire"),
+    ("acquire-by-one-thread", "up_y_warps", "bar.warp.sync", "// bar.warp.sync"),
+    ("release-over-bulk-store", "down_y_partial_warps", "cp.async.bulk.wait_group 0;", ""),
+    ("release-over-bulk-store", "down_y_partial_warps", "wait_group 0;", "wait_group.read 0;"),
+    ("flag-scope", "down_y_partial_warps", "sys.release", "gpu.release"),
+)
+
+
+@pytest.mark.parametrize(("name", "kernel", "text", "other"), MUTANTS)
+def test_a_fault_planted_in_it_is_found(compiled, name, kernel, text, other):
+    ptx = compiled[kernel].ptx
+    assert text in ptx and LINTS[name].run(ptx) == []
+    assert LINTS[name].run(ptx.replace(text, other))
+
+
+def test_spills_and_too_much_shared_memory_are_found(compiled):
+    kernel = compiled["up_y_warps"]
+    assert LINTS["spills"].run(dataclasses.replace(kernel, spills=64))
+    assert LINTS["too-much-shared-memory"].run(dataclasses.replace(kernel, shared=kernel.shared + 4096))
+
+
+LOOP = "    tile = take(tickets)\n    while tile < tiles * W * active:\n"
+
+
+LOOPS = (
+    ("loop-carried-copy", "    kept = stage\n", "        kept = stage\n"),
+    (
+        "carried-bound",
+        "    low = 64\n",
+        "        for k in range(low, depth):\n            turn += 1\n        low = 0\n",
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "before", "inside"), LOOPS)
+def test_loops_that_the_compiler_would_get_wrong_are_found(made, name, before, inside):
+    text = made[0]
+    start = text.index(LOOP, text.index("def up_y_load("))
+    mutant = text[:start] + before + LOOP + inside + text[start + len(LOOP) :]
+    assert LINTS[name].run(text) == [] and LINTS[name].run(mutant)
+
+
+CALLS = (
+    # rows, what is different of the instance, whether specialised warps compute the product
+    (4096, {}, True),
+    (4096, {"warps": 0}, False),
+    (4096, {"warps": 35}, False),
+    (512, {}, False),
+    (1024, {}, True),
+    (513, {}, True),
+)
+
+
+@pytest.mark.parametrize(("rows", "instance", "expected"), CALLS)
+def test_a_call_is_computed_by_the_kernel_of_its_shape_class(made, rows, instance, expected):
+    machine = RecordingMachine(0, 2, "sm_90")
+    m = made[1](machine=machine)
+    vars(m).update(instance)
+    machine.log.clear()
+    given = (((rows + 1) // 2, 512), (8192, 512), (8192,), (rows, 8192))
+    m.up.run(True, 1, {"M": rows}, *(blank(shape, torch.bfloat16) for shape in given))
+    launched = [name for kind, name, _ in machine.log if kind == "launch" and name.startswith("up_y")]
+    assert launched == ["up_y_warps" if expected else "up_y"]
+    machine.log.clear()
+    m.up.run(False, 1, {"M": rows}, *(blank(shape, torch.bfloat16) for shape in given))
+    assert ("launch", "up_y", "main") in machine.log, "`exact` is Triton's: the two check each other"
+
+
+REASONS = {
+    "its tile is 128x128x64": SPEC.replace("128x256x64", "128x128x64"),
+    "gelu takes registers": SPEC.replace("all_gather(x) @ w.T + b", "gelu(all_gather(x) @ w.T + b)"),
+    "it multiplies f32": SPEC.replace("bf16[", "f32[").replace("128x256x64", "64x64x16"),
+    "its programs also carry chunks": SPEC.replace("via = copy_engine", "via = ldst, place = own_sms(16)"),
+    "reads more than a row": SPEC.replace(
+        "tensor a ", "tensor r : bf16[M, F @ tp]\ntensor a "
+    ).replace("up(x, w, b)", "up(x, w, r)").replace("w.T + b with", "w.T + r with"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_it_cannot_do_stays_with_triton_and_says_why(tmp_path, reason):
+    path = tmp_path / "pair.chunk"
+    path.write_text(REASONS[reason])
+    read = pipeline.read_one(str(path))
+    assert not read.report.failed, read.report.diagnostics
+    op = read.schedule.ops[0]
+    (launch,) = (n for n in op.launches if n.products)
+    assert reason in why_not_warps(launch, op)
