@@ -3,6 +3,8 @@ valid, the deadline has passed or the instance is dead. One poll reads the words
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import triton.language as tl
 
@@ -83,9 +85,12 @@ def _note_where(s: Statement) -> None:
         s.builder.atomic_cas(np.ravel(place)[:1], 0, 2, tl.int32, "sys")
 
 
-@emulates_whole(r"setp\.ne\.u32 p, \$3, 0; @p st\.relaxed\.sys\.global\.u32 \[\$1\], \$2;")
-def _write_where(s: Statement) -> None:
-    place, value, where = (np.broadcast_to(s.inputs[i], s.outputs[0].shape) for i in (1, 2, 3))
-    chosen = where != 0
-    if chosen.any():
-        s.builder.atomic_store(place[chosen], value[chosen], tl.int32, "relaxed", "sys")
+
+@emulates_whole(r"setp\.ne\.u32 p, \$\d, 0; @p st\.relaxed\.sys\.global\.(?:u(?:32|64) \[\$1\], \$2;|v[24]\.u(?:32|64) )")
+def _send_where(s: Statement) -> None:
+    """Of neighbouring words, as many stores as words, in no promised order."""
+    (width,) = re.findall(r"global(?:\.v[24])?\.u(32|64)", s.text)
+    place, *words, where = (np.broadcast_to(s.inputs[i], s.outputs[0].shape) for i in sorted(s.inputs))
+    dtype = tl.int64 if width == "64" else tl.int32
+    for i, word in enumerate(words):
+        s.builder.atomic_store(place + i * int(width) // 8, word, dtype, "relaxed", "sys", where != 0)

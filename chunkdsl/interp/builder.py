@@ -109,9 +109,10 @@ class Builder(Arithmetic):
         ptr, lanes = self._words(addresses, dtype)
         return self.memory.atomic("load", ptr.data, lanes, _itemsize(ptr), sem, scope, lambda: _raw_load(ptr, lanes))
 
-    def atomic_store(self, addresses: np.ndarray, values: np.ndarray, dtype, sem: str, scope: str) -> None:
-        """One atomic store for each address."""
+    def atomic_store(self, addresses: np.ndarray, values: np.ndarray, dtype, sem: str, scope: str, where=None) -> None:
+        """One atomic store for each address, or for those where `where` is true."""
         ptr, lanes = self._words(addresses, dtype)
+        lanes = lanes if where is None else lanes & where
         data = np.broadcast_to(values, ptr.data.shape).astype(upstream._get_np_dtype(dtype))
 
         def perform():

@@ -38,6 +38,7 @@ SWITCHED = (Form("flag", 0, 2, 4, ((512, 4),)),)  # 128 threads of 16 bytes
 # Words of a block that holds a row; with 4 for a thread, which then has 128 registers, 16 ranks' words and the epilogue
 # fit, and so do operands that are asked for before it waits.
 LEAST_WORDS, MOST_WORDS, MOST_THREADS = 128, 2048, 512
+LEAST_SPAN, MOST_SPAN = 512, 1024  # in two rounds, which cut it into a piece of 16 bytes and more for every rank
 REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 
 
@@ -158,7 +159,7 @@ class ExchangeBuilder(Epilogue):
             retry=settle.policy.retry or 8,
             assume=settle.policy.assume or "",
             rowwise=rowwise,
-            long_rows=rowwise and self._row_words(cols, dtype) > MOST_WORDS,
+            long_rows=rowwise and (two or self._row_words(cols, dtype) > MOST_WORDS),
             forms=forms,
             operands=operands,
             epilogue=epilogue,
@@ -174,9 +175,6 @@ class ExchangeBuilder(Epilogue):
         if policy.wire not in (None, dtype):
             self._illegal(settle, f"wire = {policy.wire}", "words carry the payload as it is", f"write wire = {dtype}",
                           "wire")
-        if algorithm == "two_shot" and rowwise:
-            what, why = "algorithm = two_shot and rms_norm", "no program holds a whole row before the second round"
-            self._illegal(settle, what, why, "write algorithm = one_shot", "algorithm")
         if algorithm == "two_shot" and validity == "speculative":
             what, why = "algorithm = two_shot and speculation", "its second round sends what the first has read"
             self._illegal(settle, what, why, "write algorithm = one_shot", "validity")
@@ -235,9 +233,10 @@ class ExchangeBuilder(Epilogue):
             blocks = BLOCKS[:-1] if two else BLOCKS  # of two rounds 1,024 threads would spill
             return replace(form, blocks=tuple((words * form.wide, warps) for words, warps in blocks))
         words = self._row_words(cols, dtype)
-        block = min(MOST_WORDS, max(LEAST_WORDS, 1 << (words - 1).bit_length()))
-        warps = max(4, min(MOST_THREADS, block // max(2, form.wide)) // 32)
-        half = form.name == "mark" and words <= MOST_WORDS
+        least, most = (LEAST_SPAN, MOST_SPAN) if two else (LEAST_WORDS, MOST_WORDS)
+        block = min(most, max(least, 1 << (words - 1).bit_length()))
+        warps = max(4, min(MOST_THREADS >> two, block // max(2, form.wide)) // 32)
+        half = form.name == "mark" and words <= MOST_WORDS and not two
         registers = 0 if half else min(MOST_REGISTERS, REGISTERS // (32 * warps))
         return replace(form, blocks=((block, warps),), registers=registers)
 

@@ -75,7 +75,7 @@ def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tu
     sent = each_words(x, most, world)
     blocks = max(1, evaluate(x.rows, bounds) if x.rowwise else -(-sent // x.forms[0].blocks[0][0]))
     for f in memory_forms(x):
-        cap = row_words(x, f, most, world)
+        cap = row_words(x, f, bounds, world)
         dtype = "i64" if f.name == "word" else "i32"
         rows = rounds if x.via == "multimem" else rounds * world
         made.append(Memory(buffer_of(f), "symmetric", "data", dtype, f.slots * rows, cap, f.slots))

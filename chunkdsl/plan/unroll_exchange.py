@@ -18,9 +18,10 @@ from chunkdsl.plan.exchange import Exchange, Form
 from chunkdsl.plan.plan import Access, Act, Buffer, Plan, Region
 from chunkdsl.plan.schedule import OpSchedule
 from chunkdsl.plan.unroll_book import Book
-from chunkdsl.runtime.blocks import form_for, most_each, words_each
+from chunkdsl.runtime.blocks import form_for, most_each, row_pieces, words_each
 
 RUNS = 2
+SUMS = "sums of the call"  # of whole rows in two rounds: a rank's own piece, before its row is there
 ITEM = {"bf16": 2, "f16": 2, "f32": 4}
 Dims = Mapping[str, int]
 
@@ -35,10 +36,35 @@ def each_words(x: Exchange, words: int, world: int, wide: int = 1) -> int:
     return words_each(words, world, 2 if x.algorithm == "two_shot" else 1, wide)
 
 
-def row_words(x: Exchange, form: Form, most: int, world: int) -> int:
-    """Words of a row of a form's buffer, for payloads of up to `most`: what one rank sends to another, or, in the
+def sent_words(x: Exchange, form: Form, dims: Dims, world: int) -> int:
+    """The same for a form and a call; where rows stay whole, of every row a piece of each of its spans."""
+    if whole_rows(x):
+        spans, piece = row_pieces(row_of(x, dims), form.blocks[0][0], world, form.wide)
+        return evaluate(x.rows, dims) * spans * piece
+    return each_words(x, payload_words(x, dims), world, form.wide)
+
+
+def whole_rows(x: Exchange) -> bool:
+    """Two rounds in which a row stays with one program: every rank adds up a piece of each row."""
+    return x.rowwise and x.algorithm == "two_shot" and x.via != "multimem"
+
+
+def covered_words(x: Exchange, form: Form, dims: Dims, world: int) -> int:
+    """Words of a result as the plan counts them: those of the payload, or of whole rows all pieces, one owner's behind
+    another's, with their padding."""
+    return sent_words(x, form, dims, world) * world if whole_rows(x) else payload_words(x, dims)
+
+
+def row_of(x: Exchange, dims: Dims) -> int:
+    """32-bit words of a row."""
+    return evaluate(x.cols.size, dims) * ITEM[x.dtype] // 4
+
+
+def row_words(x: Exchange, form: Form, bounds: Dims, world: int) -> int:
+    """Words of a row of a form's buffer, for payloads up to `bounds`: what one rank sends to another, or, in the
     switch, the payload. Every row begins at a multiple of 16 bytes."""
-    each = most if x.via == "multimem" else each_words(x, most, world)
+    most = max(1, payload_words(x, bounds))
+    each = most if x.via == "multimem" else max(1, sent_words(x, form, bounds, world))
     return -(-(min(each, most_each(form.words, world)) if form.words else each) // 4) * 4
 
 
@@ -55,15 +81,15 @@ def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: D
         words = payload_words(x, dims)
         form = form_of(x, words, world)
         taken[form.name] = epoch = taken.get(form.name, 0) + (words > 0)
-        f = _Frame(op, world, call, words, form, epoch, before.get(form.name, 0), book)
+        f = _Frame(op, world, call, dims, form, epoch, before.get(form.name, 0), book)
         for rank in range(world):
             begin = book.main(rank, call, "start", op.line, "call begins")
             made = f.programs(rank, begin) if words else []
             book.main(rank, call, "end", x.line, f"{x.name} ends", after=tuple(made))
-            needs = [Access(Act.NEED, f.result(rank, s, 0, words), None, s, (1 << world) - 1) for s in f.results]
+            needs = [Access(Act.NEED, f.result(rank, s, 0, f.words), None, s, (1 << world) - 1) for s in f.results]
             book.main(rank, call, "end", op.line, "call ends", accesses=tuple(needs) if words else ())
         if words:
-            before[form.name] = f.sent(words)
+            before[form.name] = f.sent
     lanes = tuple(book.lanes.values())
     dims = tuple(tuple(sorted(c.items())) for c in calls)
     buffers = tuple(_buffers(op, world, len(calls), bounds))
@@ -72,14 +98,16 @@ def unroll_exchange(op: OpSchedule, world: int, calls: Sequence[Dims], bounds: D
 
 def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[Buffer]:
     x = op.exchange
-    most = max(1, payload_words(x, bounds))
+    most = max(1, *(covered_words(x, f, bounds, world) for f in x.forms))
     rounds = 2 if x.algorithm == "two_shot" else 1
     for f in memory_forms(x):
-        cap = row_words(x, f, most, world)
+        cap = row_words(x, f, bounds, world)
         dtype = "i64" if f.name == "word" else "i32"
         yield Buffer(buffer_of(f), "symmetric", dtype, rounds if x.via == "multimem" else rounds * world, cap, f.slots)
     for s in x.stores:
         yield Buffer(f"{s.tensor} of the call", "output", "i32", 1, most, calls)
+    if whole_rows(x):
+        yield Buffer(SUMS, "output", "i32", 1, most, calls)
 
 
 def memory_forms(x: Exchange) -> tuple[Form, ...]:
@@ -95,18 +123,16 @@ def buffer_of(form: Form) -> str:
 class _Frame:
     """One call: `slot` of the words, groups of blocks as (first word, end) of what one source sends."""
 
-    def __init__(self, op, world, call, words, form, epoch, before, book) -> None:
-        self.op, self.world, self.call, self.words, self.form, self.book = op, world, call, words, form, book
+    def __init__(self, op, world, call, dims, form, epoch, before, book) -> None:
+        self.op, self.world, self.call, self.form, self.book = op, world, call, form, book
         self.x, self.buffer = op.exchange, buffer_of(form)
         self.slot, self.before = epoch % form.slots, before
         self.results = [f"{s.tensor} of the call" for s in self.x.stores]
         self.own_flags = form.name in ("flag", "speculative")
         self.lane = f"{self.x.name} blocks"
-        self.runs = list(_runs(self.sent(words), evaluate_row(self.x, form)))
-
-    def sent(self, words: int) -> int:
-        """Words that a rank sends to each other one in a round, of a payload of `words`."""
-        return each_words(self.x, words, self.world, self.form.wide)
+        self.words = covered_words(self.x, form, dims, world)
+        self.sent = sent_words(self.x, form, dims, world)  # by a rank to each other one in a round
+        self.runs = list(_runs(self.sent, unit_words(self.x, form, dims, self.sent)))
 
     def result(self, rank: int, name: str, first: int, end: int) -> Region:
         return Region(name, rank, self.call, 0, 1, first, end)
@@ -119,7 +145,7 @@ class _Frame:
         two = self.x.algorithm == "two_shot"
         made = []
         for group, (first, end) in enumerate(self.runs):
-            way = self._two_shot if two else self._one_shot
+            way = self._whole_rows if whole_rows(self.x) else self._two_shot if two else self._one_shot
             if self.x.via == "multimem":
                 way = self._pushed if two else self._pulled
             made += way(rank, group, first, end, begin)
@@ -158,7 +184,7 @@ class _Frame:
     def _pushed(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
         """Payloads stay with their ranks; every rank has the switch add up its own piece, and store the sum at all of
         them. `first`..`end` are words of a piece."""
-        piece, whole = self.sent(self.words), (1 << self.world) - 1
+        piece, whole = self.sent, (1 << self.world) - 1
         peers = [(rank + 1 + k) % self.world for k in range(self.world - 1)]
         spans = [(q, q * piece + first, max(q * piece + first, min(q * piece + end, self.words)))
                  for q in range(self.world)]  # fmt: skip
@@ -223,7 +249,7 @@ class _Frame:
 
     def _two_shot(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
         """Every rank adds up its own piece and sends the sum on. `first`..`end` are words of a piece."""
-        piece, peers = self.sent(self.words), [(rank + 1 + k) % self.world for k in range(self.world - 1)]
+        piece, peers = self.sent, [(rank + 1 + k) % self.world for k in range(self.world - 1)]
         puts = [self._put(p, rank, first, end, 1 << rank, p * piece + first) for p in peers]
         yield self._task(rank, begin, "move", f"sends words {first}..{end} of every piece", puts, (),
                          self._said(rank, group, peers))
@@ -246,10 +272,42 @@ class _Frame:
         finished = tuple([self._word(rank, group, q, self.world) for q in peers])
         yield self._task(rank, begin, "reduce", f"takes words {first}..{end} of the other pieces", copies, finished)
 
+    def _whole_rows(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
+        """The same with rows that stay whole: what follows the sum starts when a program has all pieces of its rows."""
+        piece, peers = self.sent, [(rank + 1 + k) % self.world for k in range(self.world - 1)]
+        puts = [self._put(p, rank, first, end, 1 << rank, p * piece + first) for p in peers]
+        yield self._task(rank, begin, "move", f"sends words {first}..{end} of every piece", puts, (),
+                         self._said(rank, group, peers))
+        name, low, high = self.results[0], rank * piece + first, rank * piece + end
+        sums = self.result(rank, SUMS, low, high)
+        adds = [Access(Act.PUT, sums, None, name, 1 << rank, (0, low))]
+        adds += [Access(Act.ADD, sums, self.place(rank, q, first, end)) for q in peers]
+        sent = [Access(Act.COPY, self.place(p, self.world + rank, first, end), sums) for p in peers]
+        heard = tuple([self._word(rank, group, q) for q in peers])
+        added = self._task(rank, begin, "reduce", f"adds words {first}..{end} of its piece", (*adds, *sent), heard,
+                           self._said(rank, group, peers, self.world))
+        yield added
+        made, whole = [Access(Act.COPY, self.result(rank, name, low, high), sums)], (1 << self.world) - 1
+        for q in peers:
+            to = self.result(rank, name, q * piece + first, q * piece + end)
+            made.append(Access(Act.COPY, to, self.place(rank, self.world + q, first, end)))
+        for other in self.results[1:]:
+            for q in range(self.world):
+                low, high = q * piece + first, q * piece + end
+                made.append(Access(Act.PUT, self.result(rank, other, low, high), None, other, whole, (0, low)))
+        finished = tuple([self._word(rank, group, q, self.world) for q in peers])
+        yield self._task(rank, added, "reduce", f"takes words {first}..{end} of all pieces and finishes its rows", made,
+                         finished, tuple([self._closed(p, group, rank) for p in peers]) if self.op.closing else ())
+        if self.op.closing:
+            done = tuple([self._closed(rank, group, q) for q in peers])
+            yield self._task(rank, begin, "barrier", f"waits until words {first}..{end} are read", (), done)
 
-def evaluate_row(x: Exchange, form: Form) -> int:
-    """Words of the smallest block in a call that takes `form`."""
-    return form.blocks[0][0] if not x.rowwise else max(1, evaluate(x.cols.size, {}) * ITEM[x.dtype] // 4)
+
+def unit_words(x: Exchange, form: Form, dims: Dims, sent: int) -> int:
+    """Words that a rank sends of the smallest block in a call that takes `form`."""
+    if whole_rows(x):
+        return max(1, sent // max(1, evaluate(x.rows, dims)))
+    return max(1, row_of(x, dims)) if x.rowwise else form.blocks[0][0]
 
 
 def _runs(words: int, block: int) -> Iterator[tuple[int, int]]:

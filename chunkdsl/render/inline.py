@@ -16,6 +16,7 @@ FILES = (
     "turns.py",
     "words.py",
     "neighbours.py",
+    "pieces.py",
     "machine.py",
     "live.py",
     "gradients.py",

@@ -10,6 +10,13 @@ def words_each(count, W, rounds, wide=1):
     return -(-count // (W * wide)) * wide if rounds == 2 else count
 
 
+def row_pieces(row, block, W, wide):
+    """(spans, words of a piece) of a row of `row` words in two rounds that keep rows whole: spans of equal size, none
+    longer than a block, each cut into a piece for every rank, a multiple of `wide`. The last pieces are padding."""
+    spans = -(-row // (block // (W * wide) * (W * wide)))
+    return spans, -(-row // (spans * W * wide)) * wide
+
+
 def most_each(words, W):
     """The most of them in a form that holds up to `words` for all others together."""
     return max(1, words // max(1, W - 1))

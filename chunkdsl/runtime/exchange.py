@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from chunkdsl.runtime.arguments import cdiv
-from chunkdsl.runtime.blocks import block_for, form_for, most_each, words_each
+from chunkdsl.runtime.blocks import block_for, form_for, most_each, row_pieces, words_each
 from chunkdsl.runtime.operation import Operation
 
 
@@ -46,8 +46,12 @@ class ExchangeOperation(Operation):
         """(name, kind, shape, dtype) of all that construction allocates for these bounds."""
         made, most = [], max(1, cls.words_in(dims))
         # Forms that differ only in how much a thread takes at once share the words and epochs of the largest one.
-        for form, words, slots, *_ in {f[0]: f for f in cls.FORMS}.values():
+        for form, words, slots, wide, blocks, _ in {f[0]: f for f in cls.FORMS}.values():
             cap = cls.words_each(most, W)
+            if cls.ROWWISE and cls.ROUNDS == 2:
+                rows, cols = cls.extent(dims)
+                spans, piece = row_pieces(cols * cls.ITEM // 4, blocks[0][0], W, wide)
+                cap = max(1, rows * spans * piece)
             cap = min(cap, most_each(words, W)) if words else cap
             cap = cdiv(cap, 4) * 4  # every row begins at a multiple of 16 bytes
             dtype = torch.int64 if form == 0 else torch.int32

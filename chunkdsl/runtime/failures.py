@@ -95,7 +95,9 @@ class Failures(Arguments):
         teller = int(self.state.local[1]) - 4
         if teller >= 0:
             return f"rank {teller} raised an exception inside a call"
-        where = "a peer of this rank gave up first" if kind == 2 else f"{self.SITES[site]}, word {item}, call {epoch}"
+        waited = self.SITES[site].replace("{rank}", str(item))
+        waited += "" if waited != self.SITES[site] else f", word {item}"
+        where = "a peer of this rank gave up first" if kind == 2 else f"{waited}, call {epoch}"
         begun = self.machine.peek(self.state)
         behind = [r for r, calls in enumerate(begun) if (calls - begun[self.rank] + 2**31) % 2**32 < 2**31]
         if behind:

@@ -212,4 +212,4 @@ def test_a_rank_that_dies_is_named_and_later_waits_return(policy):
     text = SUM.format(t="bf16", p=policy)
     said, gone = simulate(text, 2, host, seed=1, expire=True)
     assert gone == "gone" and len(said) == 2
-    assert "small.chunk:6 f: wait for the words of a rank, word 1, call 2" in said[0]
+    assert "small.chunk:6 f: wait for the words of rank 1, call 2" in said[0]
