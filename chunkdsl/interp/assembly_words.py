@@ -86,7 +86,7 @@ def _note_where(s: Statement) -> None:
 
 
 
-@emulates_whole(r"setp\.ne\.u32 p, \$\d, 0; @p st\.relaxed\.sys\.global\.(?:u(?:32|64) \[\$1\], \$2;|v[24]\.u(?:32|64) )")
+@emulates_whole(r"setp\.ne\.u32 p, \$\d, 0; @p st\.relaxed\.sys\.global\.(?:v[24]\.)?u(?:32|64) \[\$1\], [{$]")
 def _send_where(s: Statement) -> None:
     """Of neighbouring words, as many stores as words, in no promised order."""
     (width,) = re.findall(r"global(?:\.v[24])?\.u(32|64)", s.text)
