@@ -84,7 +84,7 @@ def exchange_not_legal(what: str, why: str, instead: str, span: Span) -> Finding
     """This combination of `algorithm`, `validity`, `buffers` and epilogue does not exist for a small all-reduce.
 
     Three buffers are for words with an empty mark, one of which is emptied while one is filled and one is read. Two
-    rounds (`two_shot`) leave no whole row with a program before the second, so `rms_norm` goes with `one_shot`.
+    rounds (`two_shot`) send on what the first has read, so a speculative read would reach all ranks.
     The switch (`via = multimem`) leaves the rounded sum alone: residual and norm are an op of their own behind it.
 
     Fails:

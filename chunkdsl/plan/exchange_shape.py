@@ -9,7 +9,7 @@ from chunkdsl.plan.exchange import Form
 from chunkdsl.plan.schedule import OpSchedule
 from chunkdsl.plan.unroll_exchange import each_words, form_of, payload_words
 from chunkdsl.record import record
-from chunkdsl.runtime.blocks import block_for
+from chunkdsl.runtime.blocks import block_for, blocks_on
 
 
 @record
@@ -35,6 +35,6 @@ def shape_of(op: OpSchedule, world: int, dims: Mapping[str, int], multiprocessor
     x, words = op.exchange, payload_words(op.exchange, dims)
     form = form_of(x, words, world)
     sent = each_words(x, words, world, form.wide)
-    block, warps = block_for(form.blocks, sent, multiprocessors)
+    block, warps = block_for(blocks_on(form.blocks, world), sent, multiprocessors)
     blocks = max(1, evaluate(x.rows, dims) if x.rowwise else -(-sent // block))
     return Shape(form, words, block, warps, blocks, min(blocks, multiprocessors))

@@ -89,6 +89,8 @@ def exchange_memory(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> tu
     if x.long_rows:
         programs, cols = max(1, min(evaluate(x.rows, bounds), 1024)), evaluate(x.cols.size, bounds)
         made.append(Memory("parked", "local", "scratch", "f32", programs, cols))
+        if x.algorithm == "two_shot":
+            made.append(Memory("added", "local", "scratch", "f32", programs, x.forms[0].blocks[0][0] + 32))
     return (
         *made,
         Memory(f"{name}_state", "symmetric", "flags", "i32", 1, STATE_WORDS),

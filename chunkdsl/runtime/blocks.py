@@ -27,6 +27,12 @@ def form_for(limits, each, W):
     return next(i for i, words in enumerate(limits) if not words or each <= most_each(words, W))
 
 
+def blocks_on(blocks, W):
+    """Of (words, warps), ascending, those that W ranks use: of more than 8, words and addresses do not fit the 64
+    registers that each of 1,024 threads has."""
+    return [b for b in blocks if b[1] < 32] if W > 8 else blocks
+
+
 def block_for(blocks, each, multiprocessors):
-    """Of (words, warps), ascending, the first with which every block has a program of its own, else the last."""
+    """The first with which every block has a program of its own, else the last."""
     return next((b for b in blocks if -(-each // b[0]) <= multiprocessors), blocks[-1])

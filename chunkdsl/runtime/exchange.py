@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from chunkdsl.runtime.arguments import cdiv
-from chunkdsl.runtime.blocks import block_for, form_for, most_each, row_pieces, words_each
+from chunkdsl.runtime.blocks import block_for, blocks_on, form_for, most_each, row_pieces, words_each
 from chunkdsl.runtime.operation import Operation
 
 
@@ -66,6 +66,9 @@ class ExchangeOperation(Operation):
         if cls.LONG_ROWS:  # sums of the row that a program is at
             rows, cols = cls.extent(dims)
             made.append(("parked", "local", (max(1, min(rows, cls.PROGRAMS)), cols), torch.float32))
+        if cls.ROWWISE and cls.ROUNDS == 2:  # squares of a row, in a fixed order
+            shape = (max(1, min(cls.extent(dims)[0], cls.PROGRAMS)), cls.FORMS[0][4][0][0] + 32)
+            made.append(("added", "local", shape, torch.float32))
         return tuple(made)
 
     @classmethod
@@ -134,7 +137,7 @@ class ExchangeOperation(Operation):
             last = min(most, most_each(form[1], self.world)) if form[1] else most
             if least > last:
                 continue
-            blocks = form[4]
+            blocks = blocks_on(form[4], self.world)
             low, high = (blocks.index(block_for(blocks, n, self.machine.sms)) for n in (least, last))
             found += [(form, b, a) for b in blocks[low : high + 1] for a in audits]
             least = last + 1
@@ -154,7 +157,7 @@ class ExchangeOperation(Operation):
             every = self.machine.gather(words) if active else words
         chosen = self.form_for(count)
         lanes = self.words_each(count, self.world, chosen[3])
-        block = block_for(chosen[4], lanes, self.machine.sms)
+        block = block_for(blocks_on(chosen[4], self.world), lanes, self.machine.sms)
         audits = (False, True) if self.FORMS[0][0] == 3 and fused else (False,)
         early = fused and self.machine.starts_early()
         variants = [(chosen, block, self.audit)] if active else self.variants(audits)
@@ -187,6 +190,8 @@ class ExchangeOperation(Operation):
             )
             if self.LONG_ROWS:
                 args["parked"] = self._parked
+            if self.ROWWISE and self.ROUNDS == 2:
+                args["added"] = self._added
             constants = dict(FORM=form, FUSED=fused, AUDIT=audit, W=self.world, SLOTS=slots, WIDE=wide, BLOCK=words)
             constants |= dict(NVIDIA=not self.machine.target.startswith("gfx"), PROGRAMS=self.PROGRAMS, EARLY=early)
             if registers and self.machine.target.startswith("sm_"):

@@ -92,9 +92,10 @@ def empty_marks(
     words, slot, count, cap, lanes, ROWS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, NVIDIA: tl.constexpr
 ):
     """Empty this program's share of the first `count` words in each of the ROWS rows of a slot."""
+    rows = ROWS * (count > 0).to(tl.int32)  # not known to the compiler: unrolled, the places of 32 rows would spill
     for first in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         word = neighbours(first + lanes, count, lanes, WIDE)
-        for row in tl.static_range(ROWS):
+        for row in range(rows):
             place = words + ((slot * ROWS + row).to(tl.int64) * cap + word) * 4
             send_marks(place, tl.full((BLOCK,), -1, tl.int32), WIDE, NVIDIA)
 

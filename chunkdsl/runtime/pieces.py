@@ -56,3 +56,23 @@ def send_marks_where(place, word, where, WIDE: tl.constexpr, NVIDIA: tl.constexp
         )  # fmt: skip
     else:
         write_where(place, ~word, where, NVIDIA)
+
+
+@triton.jit
+def sum_in_order(x, place, lanes, N: tl.constexpr):
+    """The sum of [N] elements, every 32nd first, by way of N + 32 elements of memory at `place` that are this program's
+    own. `tl.sum` adds up in the order in which a layout deals elements to threads, and the fused kernel and that of
+    `exact` need not have one in common."""
+    column = tl.arange(0, 32)
+    tl.debug_barrier()
+    tl.store(place + lanes, x)
+    tl.debug_barrier()
+    part = tl.load(place + column)
+    for i in tl.static_range(1, N // 32):
+        part += tl.load(place + i * 32 + column)
+    tl.store(place + N + column, part)
+    tl.debug_barrier()
+    total = tl.load(place + N)
+    for i in tl.static_range(1, 32):
+        total += tl.load(place + N + i)
+    return total

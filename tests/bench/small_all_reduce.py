@@ -1,6 +1,7 @@
 """Small all-reduces on GPUs: bits, graphs, latency, and a decode loop. Modules are built beforehand:
 
-    for f in specs/decode_all_reduce.chunk tests/bench/specs/small_ar.chunk; do chunkdsl build $f -o build/gpu; done
+    chunkdsl build specs/decode_all_reduce.chunk -o build/gpu
+    for f in small_ar small_rows; do chunkdsl build tests/bench/specs/$f.chunk -o build/gpu; done
     export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0 CHUNKDSL_GPU_BUILD=build/gpu
     python tests/bench/small_all_reduce.py --json out.json                # two GPUs: everything
     python tests/bench/small_all_reduce.py --local 2,4 --json out.json    # one GPU: virtual ranks, bits only
@@ -173,7 +174,7 @@ def correctness(machine, say) -> dict:
 # ---- two GPUs
 
 
-def latencies(m, norm, rank, say) -> list[dict]:
+def latencies(m, norm, rounds, rank, say) -> list[dict]:
     import torch.distributed._symmetric_memory as symm
 
     group, rows = dist.group.WORLD.group_name, []
@@ -195,6 +196,7 @@ def latencies(m, norm, rank, say) -> list[dict]:
             q = torch.zeros(tokens // 2, 4096, dtype=torch.bfloat16, device="cuda")
             res, g, y = torch.zeros_like(q), torch.ones(4096, dtype=torch.bfloat16, device="cuda"), torch.empty_like(q)
             calls["ar_norm"] = partial(norm, q, res, g, out=y)
+            calls["two_norm"] = partial(rounds, q, res, g, out=y)
         row = {"KiB": tokens * 4}
         for name, call in calls.items():
             try:
@@ -220,16 +222,19 @@ def main_rank(rank: int, world: int, args) -> None:
         from check_processes import start
 
         machine = start(rank, world, args.port)
-        found["correctness"] = correctness(machine, say)
-        write(rank, args.json, found)
+        if "correctness" in args.parts:
+            found["correctness"] = correctness(machine, say)
+            write(rank, args.json, found)
         # A closed instance has let go of its machine.
-        fresh = [type(machine)(dist.group.WORLD, machine.device) for _ in range(2)]
-        stems = ("small_ar", "decode_all_reduce")
-        m, decode = (load(stem)(machine=f, timeout=20.0) for stem, f in zip(stems, fresh, strict=True))
+        fresh = [type(machine)(dist.group.WORLD, machine.device) for _ in range(3)]
+        classes = load("small_ar"), load("decode_all_reduce"), load("small_rows")
+        classes[2].OPS = {"two_norm": classes[2].OPS["two_norm"]}
+        m, decode, rounds = (cls(machine=f, timeout=20.0) for cls, f in zip(classes, fresh, strict=True))
         say("modules are built")
-        found["latency"] = latencies(m, decode.ar_norm, rank, say)
-        write(rank, args.json, found)
-        for tokens in (1, 8, 64):
+        if "latency" in args.parts:
+            found["latency"] = latencies(m, decode.ar_norm, rounds.two_norm, rank, say)
+            write(rank, args.json, found)
+        for tokens in (1, 8, 64) if "decode" in args.parts else ():
             shape = decode_loop.Shape(layers=args.layers)
             times, gaps = decode_loop.compare(decode, shape, tokens, rank, world, torch.device("cuda", rank), 50)
             found[f"decode {tokens}"] = dict(us=times, gaps=gaps)
@@ -237,8 +242,8 @@ def main_rank(rank: int, world: int, args) -> None:
             gains = {k: round((times["library"] / v - 1) * 100, 1) for k, v in times.items()}
             say(f"decode, {tokens} tokens, per cent tokens a second over NCCL: {gains}")
             write(rank, args.json, found)
-        m.close()
-        decode.close()
+        for instance in (m, decode, rounds):
+            instance.close()
         dist.destroy_process_group()
     except BaseException:
         traceback.print_exc()
@@ -298,6 +303,7 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--deadline", type=int, default=460)
     parser.add_argument("--port", type=int, default=29533)
+    parser.add_argument("--parts", type=lambda t: t.split(","), default=["correctness", "latency", "decode"])
     args = parser.parse_args()
     if args.local:
         return local(args.local, args)

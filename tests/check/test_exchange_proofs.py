@@ -34,6 +34,27 @@ def test_the_forms_are_proven(policy):
         assert codes(*made(policy), world) == []
 
 
+def normed(policy="algorithm = two_shot"):
+    text = f"{HEAD}tensor g : bf16[4096]\nop f(p, g) -> y {{ y = rms_norm(all_reduce(p), g) with {{ {policy} }} }}\n"
+    checked = check_source(Source("small.chunk", text))
+    assert not checked.report.diagnostics
+    return checked.schedule, checked.schedule.ops[0]
+
+
+def test_two_rounds_whose_rows_stay_whole_are_proven_and_a_fault_of_theirs_is_found():
+    from chunkdsl.check.prove import prove
+
+    schedule, op = normed()
+    assert [codes(schedule, op, world) for world in (1, 2, 5)] == [[], [], []]
+    plan = unroll(schedule, op, 3, [{"T": 2}])
+    at = next(i for i, t in enumerate(plan.tasks) if "finishes its rows" in t.name)
+    deaf = replace(plan.tasks[at], waits=plan.tasks[at].waits[1:])
+    lost = replace(plan.tasks[at - 1], accesses=plan.tasks[at - 1].accesses[:1] + plan.tasks[at - 1].accesses[2:])
+    for i, task, code in ((at, deaf, "CD302"), (at - 1, lost, "CD307")):
+        faulty = replace(plan, tasks=(*plan.tasks[:i], task, *plan.tasks[i + 1 :]))
+        assert code in {r.code for r in prove(faulty, programs=1)}
+
+
 @pytest.mark.parametrize("validity", ["word", "flag"])
 def test_without_the_closing_barrier_two_buffers_are_accepted_and_one_is_refused(validity):
     schedule, op = made(f"validity = {validity}, buffers = 1")
@@ -89,8 +110,8 @@ def test_the_memory_that_plan_prints_is_what_a_module_allocates(tmp_path):
     from chunkdsl.plan.footprint import symmetric_bytes
     from chunkdsl.render.module import render_module
 
-    for i, policy in enumerate(("validity = word", "validity = flag, buffers = 1", "algorithm = two_shot", GUESS)):
-        schedule, op = made(policy)
+    forms = ("validity = word", "validity = flag, buffers = 1", "algorithm = two_shot", GUESS)
+    for i, (schedule, op) in enumerate([*map(made, forms), normed()]):
         path = tmp_path / f"made_{i}.py"
         path.write_text(render_module(schedule, (2,)), encoding="utf-8")
         spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -19,7 +19,7 @@ def nap(where, NS: tl.constexpr):
 
 '''
 SEND = re.compile(r"^( +)((?:send_(?:words|marks)(?:_where)?|tl\.store)\(+(?:peers\[k\]|to) )", re.M)
-READ = "    if rank != source:\n        data = ~tl.load(place, volatile=True)\n"
+READ = re.compile(r"^( +)data = ~tl\.load\(place, volatile=True\)\n", re.M)
 
 
 def sleeping_sender(text: str, rank: int, ns: int = 50_000) -> str:
@@ -33,9 +33,10 @@ def sleeping_sender(text: str, rank: int, ns: int = 50_000) -> str:
 
 def sleeping_reader(text: str, ns: int = 50_000) -> str:
     """All ranks sleep between a speculative read and the look at its flag. ValueError if there is none."""
-    if READ not in text:
+    made, count = READ.subn(rf"\g<0>\1nap(own * 0 + 1, {ns})\n", text)
+    if not count:
         raise ValueError("this module reads nothing speculatively")
-    return _with_nap(text.replace(READ, f"{READ}        nap(own * 0 + 1, {ns})\n"))
+    return _with_nap(made)
 
 
 def _with_nap(text: str) -> str:
