@@ -190,16 +190,29 @@ class BodyView:
         return found
 
     @property
-    def awaited(self) -> list[tuple[str, str]]:
-        """(first, end) of the global rows that a program waits for."""
-        fetched = self.body.fetched
+    def axes(self) -> list[int]:
+        """Those of the grid, in the order in which its programs are numbered."""
+        return [axis for axis in self.body.order[0] if axis < (1 if self.body.step else len(self.body.grid))]
+
+    @property
+    def by_id(self) -> bool:
+        """Is a program's number its tile? Where no other rank waits for a tile, directly or through programs that carry
+        chunks, the launch may start a program for each, as the kernel alone does, and needs no tickets. Descriptors
+        are made once for many tiles."""
+        n = self.launch
+        return n.destination.kind == "local" and all(not m.programs for m in n.moves) and not self.descriptors
+
+    @property
+    def awaited(self) -> list[tuple[str, str, str]]:
+        """(shard, chunk of it, end) of the global rows that a program waits for, from that chunk on."""
+        fetched, none = self.body.fetched, "tl.full((), 0, tl.int32)"
         if self.body.turns:
             return []
         if not self.body.block or fetched.gathered == "whole":
-            return [("0", "shard * W")]
-        spans = [("row", "last + 1")]
+            return [(none, none, "shard * W")]
+        spans = [("owner", "(row - low) // chunk", "last + 1")]
         if fetched.gathered == "wrap":  # the last block's surplus rows are the first ones; none if there is no surplus
-            spans.append(("0", "tl.maximum(tl.minimum(row + BM - height, height), 0)"))
+            spans.append((none, none, "tl.minimum(row + BM - height, height)"))
         return spans
 
     @property

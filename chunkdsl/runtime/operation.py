@@ -332,10 +332,12 @@ class Operation(Failures, PlacedCalls, Replays):
         rows = tensor.numel() // tensor.shape[-1]
         return TensorDescriptor(tensor, [rows, columns], [tensor.shape[-1], 1], block)
 
-    def launch(self, kernel, tiles, args, constants, active, first=0, last=0):
-        """A kernel of tiles on the main lane; `first` and `last` are communication programs."""
+    def launch(self, kernel, tiles, args, constants, active, first=0, last=0, each=False):
+        """A kernel of tiles on the main lane; `first` and `last` are communication programs. `each`: a program for each
+        tile, of which no other waits for another, instead of as many as are resident together."""
         stages = constants["STAGES"].get(self.machine.target, min(constants["STAGES"].values()))
-        programs = max(1, min(self.machine.sms * constants.get("PER_SM", 1), tiles + first + last))
+        resident = self.machine.sms * constants.get("PER_SM", 1)
+        programs = max(1, tiles if each else min(resident, tiles + first + last))
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
         apart = ("WARPS", "STAGES", "NARROW_BN", "PER_SM", "WARP_TILES")
         shared = {k: v for k, v in constants.items() if k not in apart}

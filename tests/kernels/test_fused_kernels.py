@@ -34,7 +34,7 @@ SPECS["both"] = (
 )
 BASE = gathered("matmul_2d")
 MUTANTS = {
-    "no wait": ("if source != rank:\n                start", "if source == W:\n                start"),
+    "no wait": ("if source != rank:\n                word", "if source == W:\n                word"),
     "wrong rows": ("BM - 1) // BM + begun", "BM - 1) // BM + begun * 0"),
     "wrong program": ("first * width + b * height + within", "first * width + b * height + (within + 1) % height"),
     "waits too much": ("stop = last + 1", "stop = shard * W"),
@@ -42,7 +42,7 @@ MUTANTS = {
 SENT = {
     "signals early": ("tiles_of_chunk.to(tl.int32)", "(tiles_of_chunk - 1).to(tl.int32)"),
     "counts one column": ("begins // BM + 1) * many", "begins // BM + 1)"),
-    "wrong owner": ('out_arrived, owner) + rank', 'out_arrived, (owner + 1) % W) + rank'),
+    "wrong owner": ('out_arrived, to) + rank', 'out_arrived, (to + 1) % W) + rank'),
 }
 
 
@@ -68,6 +68,17 @@ def failures(text, folder: Path, world: int, change=None, dims=(53, 1)):
 @pytest.mark.parametrize("name", SPECS)
 def test_a_users_kernel_fused(name, tmp_path):
     assert failures(SPECS[name], tmp_path, 2) == []
+
+
+@pytest.mark.parametrize("text, tickets", [
+    (BASE, False),
+    (gathered("matmul_2d", "chunk = 24 along M, via = ldst, place = own_sms(2)"), True),
+    (reduced("matmul_2d"), True),
+])  # fmt: skip
+def test_programs_take_tickets_where_others_wait_for_what_they_do(text, tickets):
+    module = render_module(checked(text).schedule, (2,))
+    body = module[module.index("\ndef f_op_") :]
+    assert ("tile = take(tickets)" in body, "each=True" in body) == (tickets, not tickets)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
