@@ -48,7 +48,7 @@ class Footprint:
     columns: int
     step: str
     column_block: int = 0
-    turns: Turns | None = None
+    turns: tuple[Turns, ...] = ()
     flops: int = 0
     loads: int = 0
 
@@ -267,15 +267,15 @@ class Finder:
         return Footprint(block, order, tuple(reads.items()), column if self.step else 0, self.step, column * several)
 
     def in_turns(self, found: Footprint, small: Mapping[str, int], traces: list[list[Touch]]) -> Footprint:
-        """The same, if a loop reads the gathered rows upwards, for other numbers of these rows and the largest too."""
+        """The same, if loops read the gathered rows upwards, for other numbers of these rows and the largest too."""
         names = self.q.gathered
         several = {self.binding.tensor(name).dims[0] for name in names}
         rows = self.binding.tensor(names[0]).dims[0]
         turns = fit_turns(self.loops, names, traces)
-        if turns is None or len(several) > 1 or not isinstance(rows, DimRef):
+        if not turns or len(several) > 1 or not isinstance(rows, DimRef):
             return found
         tried = [dict(self.q.sizes)]
-        for count in (turns.each, 2 * turns.each + turns.each // 2 + 1):
+        for count in sorted({n for t in turns for n in (t.each, 2 * t.each + t.each // 2 + 1)}):
             tried.append(small | {rows.name: min(count, self.q.sizes[rows.name])})
         grids = [self.grid(s) for s in tried]
         ends = [sorted({(0, 0, 0), tuple(n - 1 for n in grid)}) for grid in grids]

@@ -31,9 +31,9 @@ def definitions(source: KernelSource) -> tuple[tuple[str, str], ...]:
     return tuple((names_of(node), definition_text(source, node)) for node in source.needed)
 
 
-def by_ticket(source: KernelSource, turns: Turns | None = None) -> tuple[tuple[str, str], ...]:
+def by_ticket(source: KernelSource, turns: tuple[Turns, ...] = ()) -> tuple[tuple[str, str], ...]:
     """(name, text) of the kernel, and of helpers that ask for program ids, as functions of PARAMETERS, which come
-    first. Their names end with SUFFIX. With `turns`, `arrivals` comes behind these, and a loop waits for its rows.
+    first. Their names end with SUFFIX. With `turns`, `arrivals` comes behind these, and loops wait for their rows.
     KernelFault for a kernel that returns early."""
     returns = next((n for n in ast.walk(source.kernel) if isinstance(n, ast.Return)), None)
     if returns is not None:
@@ -51,14 +51,15 @@ def by_ticket(source: KernelSource, turns: Turns | None = None) -> tuple[tuple[s
     )
 
 
-def suffix(turns: Turns | None) -> str:
-    """Of a rewritten function: another one for each loop that may be cut, since a module may hold several."""
-    return f"_waits_{turns.line}{SUFFIX}" if turns else SUFFIX
+def suffix(turns: tuple[Turns, ...]) -> str:
+    """Of a rewritten function: another one for other loops that are cut, since a module may hold several."""
+    lines = "".join(f"_{t.line}" for t in turns)
+    return f"_waits{lines}{SUFFIX}" if turns else SUFFIX
 
 
 def original(name: str) -> str:
     """The name of the function that a rewritten one was made of."""
-    return re.sub(rf"(_waits_\d+)?{SUFFIX}$", "", name)
+    return re.sub(rf"(_waits(_\d+)+)?{SUFFIX}$", "", name)
 
 
 def names_of(node: ast.stmt) -> str:
@@ -93,11 +94,11 @@ def asked(node: ast.AST) -> str | None:
     return name if name in ASKS else None
 
 
-def asking_functions(source: KernelSource, turns: Turns | None = None) -> frozenset[str]:
-    """The kernel, and all functions that ask for program ids, or have the loop, themselves or by a call."""
+def asking_functions(source: KernelSource, turns: tuple[Turns, ...] = ()) -> frozenset[str]:
+    """The kernel, and all functions that ask for program ids, or have such a loop, themselves or by a call."""
     functions = {n.name: n for n in source.needed if isinstance(n, ast.FunctionDef)}
     found = {name for name, node in functions.items() if any(asked(n) for n in ast.walk(node))} | {source.function}
-    found |= {turns.function} if turns else set()
+    found |= {t.function for t in turns}
     while True:
         more = {name for name, node in functions.items() if any(called(n) in found for n in ast.walk(node))}
         if more <= found:
@@ -120,7 +121,7 @@ def axis_of(call: ast.Call) -> int:
 # ---- splices
 
 
-def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str], turns: Turns | None) -> str:
+def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str], turns: tuple[Turns, ...]) -> str:
     at = partial(offset, source)
     text = source.text
     edits = list(changes(source, node, asking, turns))
@@ -130,10 +131,12 @@ def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str],
         stop = end if stop < 0 or stop > end else stop
         if not text[begin:stop].rstrip().endswith("\\"):
             edits.append((stop, stop, MARK))
-    if turns and node.name == turns.function:
-        loop = loop_at(node, turns.line)
-        stop = text.index("\n", at(loop.iter.end_lineno, loop.iter.end_col_offset))
-        edits += [*turn_edits(source, loop, at), (stop, stop, TURN_MARK)]
+    for i, turn in enumerate(turns):
+        if node.name == turn.function:
+            loop = loop_at(node, turn.line)
+            stop = text.index("\n", at(loop.iter.end_lineno, loop.iter.end_col_offset))
+            arrivals = "arrivals" if len(turns) == 1 else f"arrivals[{i}]"
+            edits += [*turn_edits(source, loop, at, arrivals), (stop, stop, TURN_MARK)]
     for line in chooser_lines(node):
         if line >= first_line(node):
             edits.append((at(line, 0), at(line + 1, 0), ""))
@@ -149,7 +152,7 @@ def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str],
 
 
 def changes(
-    source: KernelSource, node: ast.FunctionDef, asking: frozenset[str], turns: Turns | None
+    source: KernelSource, node: ast.FunctionDef, asking: frozenset[str], turns: tuple[Turns, ...]
 ) -> Iterator[Edit]:
     at, text = partial(offset, source), source.text
     parameters = ", ".join((*PARAMETERS, "arrivals") if turns else PARAMETERS)

@@ -20,15 +20,17 @@ TURN_NAMES = ("arrivals", "chunk_turn", "chunk_from", "chunk_to")
 Edit = tuple[int, int, str]
 
 
-def turn_edits(source: KernelSource, node: ast.For, at: Callable[[int, int], int]) -> Iterator[Edit]:
-    """Splices of the loop's head. `at`: offset of (line, column)."""
+def turn_edits(
+    source: KernelSource, node: ast.For, at: Callable[[int, int], int], arrivals: str = "arrivals"
+) -> Iterator[Edit]:
+    """Splices of the loop's head. `at`: offset of (line, column). `arrivals`: what the loop's waits need."""
     args = [ast.get_source_segment(source.text, a) for a in node.iter.args]
     begin, end, step = ("0", *args, "1") if len(args) == 1 else (*args, "1")[:3]
     inner = " " * (node.col_offset + (node.body[0].col_offset - node.col_offset) // 2)
     where = at(node.lineno, node.col_offset)
     yield where, where, (
-        f"for chunk_turn in range(0, turns_of(arrivals)):{TURN_MARK}\n"
-        f"{inner}chunk_from, chunk_to = await_turn(chunk_turn, {begin}, {end}, {step}, arrivals){TURN_MARK}\n{inner}"
+        f"for chunk_turn in range(0, turns_of({arrivals})):{TURN_MARK}\n"
+        f"{inner}chunk_from, chunk_to = await_turn(chunk_turn, {begin}, {end}, {step}, {arrivals}){TURN_MARK}\n{inner}"
     )
     places = [(at(a.lineno, a.col_offset), at(a.end_lineno, a.end_col_offset)) for a in node.iter.args]
     names = ("chunk_from", "chunk_to")

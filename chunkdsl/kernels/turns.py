@@ -1,14 +1,16 @@
 """Loops over the rows of a gathered argument: may a kernel wait for them chunk by chunk, inside the loop?
 
-It may where one loop holds every load of the gathered arguments and its round with value v reads their rows lead * v
-up to lead * v + each, for all programs and sizes traced. Such a loop goes on in turns, one for each chunk
-(`turn_splices`). Any other kernel that reads any rows waits for all of them before it starts; nothing is refused here.
+It may where every load of the gathered arguments stands in such a loop: its round with value v reads rows lead * v up
+to lead * v + each of all of them that it reads, for all programs and sizes traced. There may be several, one behind the
+other: keys in one, values in the next. They go on in turns, one for each chunk (`turn_splices`). Any other kernel that
+reads any rows waits for all of them before it starts; nothing is refused here.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -32,12 +34,14 @@ class Loop:
 
 @record
 class Turns:
-    """A loop whose rounds read whole blocks of `each` rows: value v reads those that begin with row `lead` * v."""
+    """A loop whose rounds read whole blocks of `each` rows of the gathered arguments `names`: value v reads those that
+    begin with row `lead` * v."""
 
     function: str
     line: int
     lead: int
     each: int
+    names: tuple[str, ...] = ()
 
 
 def candidate_loops(source: KernelSource) -> tuple[Loop, ...]:
@@ -120,19 +124,28 @@ def read_outside(function: ast.FunctionDef, node: ast.For) -> bool:
 # ---- what was traced
 
 
-def fit_turns(loops: Sequence[Loop], names: Sequence[str], touches: Sequence[Sequence[Touch]]) -> Turns | None:
-    """The outermost loop that fits all loads of the arguments `names` in all traces, of all of them alike."""
+def fit_turns(loops: Sequence[Loop], names: Sequence[str], touches: Sequence[Sequence[Touch]]) -> tuple[Turns, ...]:
+    """The loops, outer ones before those in them, that hold all loads of the arguments `names` in all traces, in the
+    order in which programs come to them. None if a load is left over."""
+    left = loads = [[t for t in part if t.argument in names] for part in touches]
+    begins: dict[Turns, int] = {}
     for number, loop in enumerate(loops):
-        loads = ([[t for t in part if t.argument == name] for part in touches] for name in names)
-        found = {fit_loop(number, loop, traces) for traces in loads}
-        if len(found) == 1 and None not in found:
-            return found.pop()
-    return None
+        inside = [[t for t in part if number in t.rounds] for part in left]
+        read = sorted({t.argument for part in inside for t in part}, key=names.index)
+        found = {fit_loop(number, loop, [[t for t in part if t.argument == n] for part in inside]) for n in read}
+        if len(found) != 1 or None in found:
+            continue
+        begins[replace(found.pop(), names=tuple(read))] = min(first_round(part, number) for part in loads)
+        left = [[t for t in part if number not in t.rounds] for part in left]
+    return () if any(left) else tuple(sorted(begins, key=begins.get))
+
+
+def first_round(touches: Sequence[Touch], number: int) -> int:
+    """Which of a trace's loads is the first in a loop."""
+    return next((i for i, t in enumerate(touches) if number in t.rounds), len(touches))
 
 
 def fit_loop(number: int, loop: Loop, traces: Sequence[Sequence[Touch]]) -> Turns | None:
-    if not all(number in t.rounds for part in traces for t in part):
-        return None
     starts: dict[int, int] = {}
     for part in traces:
         for t in part:

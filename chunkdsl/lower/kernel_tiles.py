@@ -16,7 +16,7 @@ from chunkdsl.kernels.rewrite import by_ticket, definitions, suffix
 from chunkdsl.lower.dealing import Dealing
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.kernel_items import DeclaredKernel
-from chunkdsl.plan.body import BodyScalar, BodyTensor, KernelBody
+from chunkdsl.plan.body import BodyScalar, BodyTensor, KernelBody, Turn
 from chunkdsl.plan.schedule import Destination, Extent, Tiling
 
 WARPS, STAGES = 4, 3  # what Triton takes where the item pins no others
@@ -210,7 +210,7 @@ class KernelTiles(Dealing):
             by_ticket=texts[1],
             imports=kernel.source.import_lines,
             tickets=kernel.source.function + suffix(found.turns),
-            turns=found.turns and (found.turns.lead, found.turns.each),
+            turns=tuple(Turn(t.lead, t.each, tuple(pointers[n] for n in t.names)) for t in found.turns),
             flops=found.flops,
             loads=found.loads,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from chunkdsl.ir.types import SymSize, evaluate
@@ -45,6 +46,16 @@ class BodyScalar:
 
 
 @record
+class Turn:
+    """A loop that waits for the rows of the gathered arguments of `parameters` chunk by chunk: its round with value v
+    reads `each` rows from row `lead` * v on (`kernels.turns`)."""
+
+    lead: int
+    each: int
+    parameters: tuple[str, ...]
+
+
+@record
 class KernelBody:
     """A user's kernel as the tiles of a launch: program ids are handed out by ticket.
 
@@ -53,7 +64,7 @@ class KernelBody:
     dim, so they may straddle shards. `order`: (axes, group, across, turned) of `kernels.order`. `untouched` and
     `by_ticket` are definitions (names, text); `sizes` the kernel's own sizes; `grid` is over these and constants.
     `also`: stagings of gathered arguments beside the launch's.
-    `step`: a persistent kernel's parameter. `turns`: (lead, each) of `kernels.turns` where a loop waits for its rows;
+    `step`: a persistent kernel's parameter. `turns`: the loops that wait for their rows, in the order in which they run;
     `tickets`: the name of the rewritten kernel. `flops`, `loads`: operations of products and bytes loaded, of the
     busiest program at the largest sizes.
     """
@@ -79,7 +90,7 @@ class KernelBody:
     by_ticket: tuple[tuple[str, str], ...]
     imports: tuple[str, ...]
     tickets: str
-    turns: tuple[int, int] | None = None
+    turns: tuple[Turn, ...] = ()
     also: tuple[Staging, ...] = ()
     flops: int = 0
     loads: int = 0
@@ -106,7 +117,15 @@ class KernelBody:
     @property
     def arriving(self) -> tuple[str, ...]:
         """Flags of the chunks of all gathered arguments, which have the same rows."""
-        return tuple(dict.fromkeys(t.arrived for t in self.tensors if t.gathered))
+        return flags_of(t for t in self.tensors if t.gathered)
+
+    def arriving_in(self, turn: Turn) -> tuple[str, ...]:
+        """The same of those that a loop reads."""
+        return flags_of(t for t in self.tensors if t.parameter in turn.parameters)
+
+
+def flags_of(tensors: Iterable[BodyTensor]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(t.arrived for t in tensors))
 
 
 def written_by(launch: Launch) -> tuple[str, ...]:

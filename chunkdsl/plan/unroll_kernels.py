@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from chunkdsl.plan.body import Turn
 from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.unroll_accesses import tile_accesses
 from chunkdsl.plan.unroll_frame import Frame
@@ -25,7 +26,7 @@ def add_programs(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[
         if everywhere and step < f.world - 1:
             return []
         if body.turns:
-            return list(_turns(f, rank, lane, begin, body.turns[1]))
+            return list(_turns(f, rank, lane, begin))
         waits = tuple(_words(f, 0, f.geometry.shard * f.world, n.chunk)) if n.chunk_flags else ()
         accesses = (*_reads(f, rank, [(0, f.geometry.rows)]), *_local_reads(f, rank), *_whole_result(f, rank))
         label = f"runs {body.function}"
@@ -42,29 +43,39 @@ def add_programs(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[
     return made
 
 
-def _turns(f: Frame, rank: int, lane: str, begin: int, each: int) -> Iterator[int]:
-    """Programs that wait as they go: a task for what they read first, one for the rounds of each chunk, and one for
-    what they store at the end. A round belongs to the chunk of its last row, and reads `each` rows."""
-    n, g, rows = f.launch, f.geometry, f.geometry.rows
-    label = f"runs {n.body.function}"
+def _turns(f: Frame, rank: int, lane: str, begin: int) -> Iterator[int]:
+    """Programs that wait as they go: a task for what they read first, one for the rounds of each chunk in each loop, and
+    one for what they store at the end."""
+    label = f"runs {f.launch.body.function}"
     yield _task(f, rank, lane, f"{label}: what is here", begin, tuple(_local_reads(f, rank)), (), (), 1)
+    for turn in f.launch.body.turns:
+        yield from _rounds(f, rank, lane, begin, turn)
+    yield _task(f, rank, lane, f"{label}: its result", begin, tuple(_whole_result(f, rank)), (), (), 1)
+
+
+def _rounds(f: Frame, rank: int, lane: str, begin: int, turn: Turn) -> Iterator[int]:
+    """Of one loop. A round belongs to the chunk of its last row, and reads `each` rows."""
+    n, g, rows, each = f.launch, f.geometry, f.geometry.rows, turn.each
+    label, flags = f"runs {n.body.function}", n.body.arriving_in(turn)
     for shard, c in _words(f, 0, g.shard * f.world, n.chunk):
         low, top = (shard * g.shard + min((c + i) * g.chunk(n.chunk), g.shard) for i in (0, 1))
         first, end = (rows if low >= rows else low // each * each), (rows if top >= rows else top // each * each)
         accesses, waits = (), ((shard, c),)
         if first < end:
-            accesses = tuple(_reads(f, rank, [(first, end)]))
+            accesses = tuple(_reads(f, rank, [(first, end)], turn.parameters))
             waits = tuple(_words(f, first, max(end, top), n.chunk))
-        yield _task(f, rank, lane, f"{label}: rounds up to row {end}", begin, accesses, waits, (), 1)
-    yield _task(f, rank, lane, f"{label}: its result", begin, tuple(_whole_result(f, rank)), (), (), 1)
+        yield _task(f, rank, lane, f"{label}: rounds up to row {end}", begin, accesses, waits, (), 1, flags)
 
 
 def _task(
-    f: Frame, rank: int, lane: str, label: str, begin: int, accesses, waits: Words, signals: Words, count: int
-) -> int:
+    f: Frame, rank: int, lane: str, label: str, begin: int, accesses, waits: Words, signals: Words, count: int,
+    arriving: tuple[str, ...] | None = None,
+) -> int:  # fmt: skip
+    """`arriving`: the flags of which it awaits `waits`, None for those of all gathered arguments."""
     n, label = f.launch, f"{label} in {f.launch.name}"
     others = [(s, c) for s, c in waits if s != rank]
-    heard = tuple([f.chunk(w, rank, s, c, _giver(f, w, rank, s)) for w in n.body.arriving for s, c in others])
+    heard_of = n.body.arriving if arriving is None else arriving
+    heard = tuple([f.chunk(w, rank, s, c, _giver(f, w, rank, s)) for w in heard_of for s, c in others])
     said = tuple([w for s, c in signals for w in _signals(f, rank, s, c)])
     return f.book.task(rank, lane, f.call, "tile", n.line, label, accesses, (begin,), heard, said, count)
 
@@ -130,11 +141,12 @@ def _spans(f: Frame, first: int, live: int) -> list[tuple[int, int]]:
     return [(first, live), *(_surplus(f, last) if live == f.geometry.rows else ())]
 
 
-def _reads(f: Frame, rank: int, spans: list[tuple[int, int]]) -> Iterator[Access]:
-    """The gathered arguments, shard by shard: their rows stand one behind the other. One that is read by blocks beside
+def _reads(f: Frame, rank: int, spans: list[tuple[int, int]], of: tuple[str, ...] = ()) -> Iterator[Access]:
+    """The gathered arguments (of these parameters), shard by shard: their rows stand one behind the other. One that is read by blocks beside
     another of which all rows are awaited is said to be read whole: that asks no less of the plan."""
     g = f.geometry
-    for source in dict.fromkeys(t.source for t in f.launch.body.tensors if t.gathered):
+    gathered = [t for t in f.launch.body.tensors if (t.parameter in of if of else t.gathered)]
+    for source in dict.fromkeys(t.source for t in gathered):
         what, mask = f.contents.gathered(source)
         for first, end in spans:
             for shard in range(f.world):

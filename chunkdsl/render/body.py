@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from chunkdsl.ir.types import dims_in, evaluate
 from chunkdsl.kernels.loops import MANY
 from chunkdsl.kernels.rewrite import PARAMETERS
-from chunkdsl.plan.body import BodyScalar, BodyTensor
+from chunkdsl.plan.body import BodyScalar, BodyTensor, Turn
 from chunkdsl.plan.schedule import Extent, Launch
 from chunkdsl.render.units import in_elements, slot_rows, vector_of
 
@@ -234,11 +234,15 @@ class BodyView:
 
     @property
     def arrivals(self) -> str:
-        """What a loop's waits need (`runtime.turns`)."""
-        flags = ", ".join(self.body.arriving)
-        sites = ", ".join(str(self.sites[name]) for name in self.body.arriving)
+        """What a loop's waits need (`runtime.turns`); of several loops a tuple for each."""
+        made = [self.arrivals_of(turn) for turn in self.body.turns]
+        return made[0] if len(made) == 1 else ", ".join(f"({text})" for text in made)
+
+    def arrivals_of(self, turn: Turn) -> str:
+        names = self.body.arriving_in(turn)
+        flags, sites = ", ".join(names), ", ".join(str(self.sites[name]) for name in names)
         wait = f"({flags},), epoch, ({sites},), state, state_peers, record, limit, W, NVIDIA, TMA"
-        return f"{wait}, rank, shard, chunk, chunk_cap, rows, {self.body.turns[0]}, {self.body.turns[1]}"
+        return f"{wait}, rank, shard, chunk, chunk_cap, rows, {turn.lead}, {turn.each}"
 
     def argument(self, t: BodyTensor) -> str:
         return f"described_{t.parameter}" if t.block else self.pointer(t)

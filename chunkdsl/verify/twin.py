@@ -199,7 +199,7 @@ def twin_body(body: KernelBody) -> KernelBody:
     named = set().union(*(dims_in(g) for g in body.grid))
     tiles = {v: TILE for n, v in body.constants if n in named and isinstance(v, int) and v > TILE and not v & (v - 1)}
     numbers = any(isinstance(b, int) and b > 1 for t in body.tensors for b in t.block)
-    if numbers or set(body.turns or ()) & tiles.keys():  # which constant these follow is not known
+    if numbers or {n for t in body.turns for n in (t.lead, t.each)} & tiles.keys():  # which constant these follow is not known
         tiles = {}
     constants = tuple((n, tiles.get(v, v) if n in named else v) for n, v in body.constants)
     small = dict(constants=constants, block=tiles.get(body.block, body.block))

@@ -67,7 +67,9 @@ def facts(launch) -> dict[str, str]:
     body = launch.body
     modes = {t.gathered for t in body.tensors if t.gathered}
     if body.turns:
-        found = f"a loop over blocks of {body.turns[1]} rows, upwards"
+        loops = [f"a loop over blocks of {t.each} rows, upwards" for t in body.turns]
+        found = loops[0] if len(loops) == 1 else f"{len(loops)} loops one behind the other, each over blocks of " + (
+            " and ".join(dict.fromkeys(str(t.each) for t in body.turns)) + " rows, upwards")
     elif not body.block:
         found = "any rows"
     else:

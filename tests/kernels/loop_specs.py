@@ -1,6 +1,6 @@
 """Specs whose kernels go through gathered rows in a loop."""
 
-from kernel_specs import ATTENTION, COPY, HEAD, KERNELS, gemm
+from kernel_specs import ATTENTION, COPY, HEAD, KERNELS, SEVERAL, gemm
 
 LOOPS = "tests/kernels/kernel_zoo_loops.py"
 MORE = """
@@ -54,3 +54,12 @@ TURNS = {
     "product along K, ring": along_k("matmul_pointers", "chunk = 40 along M, route = ring, via = ldst, buffers = 2"),
 }
 WHOLE = {name: attention(name) for name in ("attend_downwards", "attend_twice", "attend_halo", "attend_flattened")}
+
+
+def in_passes(name):
+    """Keys and values gathered apart, read by several loops one behind the other."""
+    text = SEVERAL["attention_kv"].replace("kernel_zoo.py", "kernel_zoo_passes.py")
+    return HEAD + text.replace(": attention_kv", f": {name}")
+
+
+PASSES = {name: in_passes(name) for name in ("attend_in_passes", "attend_pooled")}

@@ -41,7 +41,7 @@ def test_a_mutant_is_caught(name, tmp_path):
 
 
 def test_loops_over_descriptors_wait_for_their_rows():
-    assert body_of(SPECS["attention"])[1].body.turns == (1, 16)
+    assert [(t.lead, t.each) for t in body_of(SPECS["attention"])[1].body.turns] == [(1, 16)]
 
 
 def test_it_compiles():

@@ -71,7 +71,7 @@ def body_of(text):
 )  # fmt: skip
 def test_a_loop_is_cut_by_its_head_alone(loop, wait, inner):
     made = source(HEAD + LOOP.format(loop))
-    ((name, text),) = by_ticket(made, Turns("kernel", 7, 1, 1))
+    ((name, text),) = by_ticket(made, (Turns("kernel", 7, 1, 1),))
     assert name == "kernel_waits_7_by_ticket" and original(name) == "kernel"
     assert text.splitlines()[2:] == [
         f"    for chunk_turn in range(0, turns_of(arrivals)):{TURN_MARK}",
@@ -90,7 +90,7 @@ def test_a_loop_that_must_keep_its_form_is_no_candidate(name):
 def test_the_callers_of_a_helper_hand_the_arrivals_through():
     made = source((ROOT / LOOPS).read_text(), "fused_attention")
     (loop,) = candidate_loops(made)
-    found = dict(by_ticket(made, Turns(loop.function, loop.line, 1, 16)))
+    found = dict(by_ticket(made, (Turns(loop.function, loop.line, 1, 16),)))
     names = [f"{name}_waits_{loop.line}_by_ticket" for name in ("attend", "fused_attention")]
     assert list(found) == names
     assert found[names[1]].count("programs_2, arrivals, ") == 3  # its head, and a call for each stage
@@ -102,13 +102,13 @@ def test_the_callers_of_a_helper_hand_the_arrivals_through():
 @pytest.mark.parametrize("name", FOUND)
 def test_a_loop_over_gathered_rows_is_understood(name):
     body = body_of(TURNS[name])
-    assert (body.fetched.gathered, body.turns) == ("turns", FOUND[name])
+    assert (body.fetched.gathered, [(t.lead, t.each) for t in body.turns]) == ("turns", FOUND[name])
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_another_loop_waits_for_all_rows(name):
     body = body_of(WHOLE[name])
-    assert (body.fetched.gathered, body.turns) == ("whole", None)
+    assert (body.fetched.gathered, body.turns) == ("whole", ())
 
 
 @pytest.mark.parametrize("name", RUN)
