@@ -171,15 +171,20 @@ class Machine:
 
         return again
 
-    def fit(self, kernel):
-        """Options for a launch around a kernel that has been launched before, with which a multiprocessor holds as many
-        programs of it (PER_SM) as of the kernel alone: left to itself the compiler spends a wider loop's registers."""
+    def fit(self, kernel, around=None):
+        """Options for a launch of `around`, a kernel with `kernel` inside, which has been launched before: as many programs
+        of it on a multiprocessor (PER_SM) as of the kernel alone. `around` is kept to the registers that this takes
+        (maxnreg) only if it took more when it was first launched, without: a bound alone makes other code."""
         made, warps = self._made.get(kernel, (None, 0))
         if made is None or not self.target.startswith("sm_"):
             return {"PER_SM": 1}
         p = torch.cuda.get_device_properties(self.device)
         limits = p.max_threads_per_multi_processor, p.regs_per_multiprocessor, p.shared_memory_per_multiprocessor
-        return residency(made.n_regs, made.metadata.shared, warps, limits)
+        found = residency(made.n_regs, made.metadata.shared, warps, limits)
+        first, _ = self._made.get(around, (None, 0))
+        if around is not None and (first is None or first.n_regs <= found["maxnreg"]):
+            del found["maxnreg"]
+        return found
 
     def starts_early(self):
         """Do kernels here know how to wait for those ahead of them (programmatic dependent launch)?"""

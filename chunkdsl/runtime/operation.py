@@ -332,19 +332,24 @@ class Operation(Failures, PlacedCalls, Replays):
         rows = tensor.numel() // tensor.shape[-1]
         return TensorDescriptor(tensor, [rows, columns], [tensor.shape[-1], 1], block)
 
-    def launch(self, kernel, tiles, args, constants, active, first=0, last=0, each=False):
-        """A kernel of tiles on the main lane; `first` and `last` are communication programs. `each`: a program for each
-        tile, of which no other waits for another, instead of as many as are resident together."""
+    def launch(self, kernel, tiles, args, constants, active, first=0, last=0, inside=None, each=False):
+        """A kernel of tiles on the main lane; `first` and `last` are communication programs. `inside`: the user's kernel
+        that its tiles run. `each`: a program for each tile, none of which waits for another, instead of as many as are
+        resident together."""
+        fit = self.machine.fit(inside, kernel) if inside else {}
         stages = constants["STAGES"].get(self.machine.target, min(constants["STAGES"].values()))
-        resident = self.machine.sms * constants.get("PER_SM", 1)
+        resident = self.machine.sms * fit.get("PER_SM", 1)
         programs = max(1, tiles if each else min(resident, tiles + first + last))
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
-        apart = ("WARPS", "STAGES", "NARROW_BN", "PER_SM", "WARP_TILES")
+        apart = ("WARPS", "STAGES", "NARROW_BN", "WARP_TILES")
         shared = {k: v for k, v in constants.items() if k not in apart}
         shared |= {"INNER": self.inner} if len(self.OVER) > 1 else {}
         shared |= {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
         args = {**args, "active": active}
-        self.machine.launch(kernel, programs, args, {**movers, **shared}, constants["WARPS"], stages)
+        bound = {k: v for k, v in fit.items() if k != "PER_SM"}
+        self.machine.launch(kernel, programs, args, movers | shared | bound, constants["WARPS"], stages)
+        if inside and not active and self.machine.fit(inside, kernel) != fit:  # it turned out too wide
+            self.launch(kernel, tiles, args, constants, active, first, last, inside, each)
 
     def open(self, active, dims):
         args = dict(state=self.state.local, word=self.word, active=active)

@@ -101,7 +101,7 @@ class SimMachine:
         """Queue a kernel on the main lane and return. `warps` and `stages` mean nothing here, nothing starts early."""
         self._world.launch(self, kernel, programs, {**args, **constants})
 
-    def fit(self, kernel):
+    def fit(self, kernel, around=None):
         """There is no multiprocessor to fill."""
         return {"PER_SM": 1}
 

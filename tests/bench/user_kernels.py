@@ -7,7 +7,7 @@ Rank 0 of two, whose peer has sent everything: the launch takes tickets, looks a
 never waits. Both kernels are timed alone, in CUDA graphs, ours between two runs of the untouched one; the ratio is the
 median over rounds. Inside a shard both go through their tiles in the same order (groups of 8 row blocks); the launch
 begins with its own shard, which is the first one of rank 0, as the untouched kernel does. "a multiprocessor": programs
-that it holds, and the registers to which ours is kept for that. "equal": the bits of the op against those of `exact`,
+that it holds, and the registers of ours. "equal": the bits of the op against those of `exact`,
 with the peer's data in place.
 """
 
@@ -83,8 +83,9 @@ def measure(m, machine: PresetPeer, name: str, rows: int, rounds: int) -> str:
         base.append((before + after) / 2)
     m.check()
     kernel = next(k for k in machine._made if k.fn.__name__ == "matmul_kernel")
-    fit = machine.fit(kernel)
-    fit = f"{fit['PER_SM']}, {fit.get('maxnreg', '-')} ({machine._made[kernel][0].n_regs} untouched)"
+    around = next(k for k in machine._made if k.fn.__name__ in (f"{name}_h", f"{name}_y_partial"))
+    fit, (ours, theirs) = machine.fit(kernel, around), (machine._made[k][0].n_regs for k in (around, kernel))
+    fit = f"{fit['PER_SM']}, {fit.get('maxnreg', ours)} ({theirs} untouched)"
     times = f"{statistics.median(base):.0f} us | {statistics.median(ratios):.3f}"
     return f"| {name}, M = {rows} | {times} | {fit} | {equal} |"
 

@@ -27,6 +27,10 @@ def test_a_launch_is_as_resident_as_the_kernel_inside(monkeypatch, registers, sh
     machine.target, machine.device, kernel = "sm_90", "cuda", object()
     machine._made = {kernel: (SimpleNamespace(n_regs=registers, metadata=SimpleNamespace(shared=shared)), warps)}
     assert machine.fit(kernel) == fit
+    for wide, bound in ((None, False), (fit["maxnreg"], False), (fit["maxnreg"] + 1, True)):
+        if wide:  # registers of a launch around it, once it has been made
+            machine._made["around"] = SimpleNamespace(n_regs=wide), warps
+        assert ("maxnreg" in machine.fit(kernel, "around")) == bound
     assert machine.fit(object()) == {"PER_SM": 1}  # not launched before
     machine.target = "gfx942"
     assert machine.fit(kernel) == {"PER_SM": 1}
