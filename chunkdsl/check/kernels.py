@@ -175,7 +175,8 @@ def kernel_cannot_be_fused(
     """What a kernel's programs touch is found by running its index arithmetic. A kernel is refused, at its own line,
     where that cannot be told or cannot be made safe.
 
-    Refused: addresses or masks that depend on loaded data; atomics on declared tensors; stores to an argument; reading
+    Refused: addresses or masks that depend on loaded data, except where the kernel reads what is whole on each rank (the
+    group of weights may stand in a table); atomics on declared tensors; stores to an argument; reading
     a result; elements of a result that are stored twice or not at all; accesses outside a declared shape; programs
     that share rows of a result that is sent to other ranks; a tensor descriptor without its block; an early `return`.
 
@@ -207,6 +208,59 @@ def kernel_cannot_be_fused(
     """
     shown = f"{path}:{line} | {code}\n" if line and code else ""
     return Finding(f"{place(path, line)}: {reason}", span, "by this call", help=shown + mend)
+
+
+@rule("CD671", "order-of-a-kernels-loop")
+def order_of_a_loop(where: str, order: str, span: Span) -> Finding:
+    """A kernel whose loop reads gathered rows goes through them in its own order, whichever shard arrives first.
+
+    `order` is the order of tiles, and here every program reads all rows. Begun at another row the loop would add up in
+    another order, so its bits would not be those of the untouched kernel in `exact`, and of some loops (pointers that
+    go along, a maximum that begins below a causal mask) the result would be wrong. What it costs: rank r waits for
+    shard 0 first, which comes to it as the W - r th. Waits stay chunk by chunk, so what lies in order overlaps.
+
+    Fails:
+        mesh tp[2]
+        dim M = 16..4096
+        tensor a : bf16[M, 512]
+        tensor w : bf16[512 @ tp, 512]
+        kernel gemm(A, B) -> C = "specs/kernels/matmul.py" : matmul_kernel {
+            A = a_ptr : [m, k]
+            B = b_ptr : [k, n]
+            C = c_ptr : [m, n]
+            arg stride_am = A.stride(0)
+            arg stride_ak = A.stride(1)
+            arg stride_bk = B.stride(0)
+            arg stride_bn = B.stride(1)
+            arg stride_cm = C.stride(0)
+            arg stride_cn = C.stride(1)
+            grid = cdiv(m, BM) * cdiv(n, BN)
+            const BM = 128, BN = 128, BK = 64, GROUP = 8
+        }
+        op f(a, w) -> y { y = gemm(a, all_gather(w)) with { chunk = 64 KiB, order = arrival } }
+
+    Mended:
+        mesh tp[2]
+        dim M = 16..4096
+        tensor a : bf16[M, 512]
+        tensor w : bf16[512 @ tp, 512]
+        kernel gemm(A, B) -> C = "specs/kernels/matmul.py" : matmul_kernel {
+            A = a_ptr : [m, k]
+            B = b_ptr : [k, n]
+            C = c_ptr : [m, n]
+            arg stride_am = A.stride(0)
+            arg stride_ak = A.stride(1)
+            arg stride_bk = B.stride(0)
+            arg stride_bn = B.stride(1)
+            arg stride_cm = C.stride(0)
+            arg stride_cn = C.stride(1)
+            grid = cdiv(m, BM) * cdiv(n, BN)
+            const BM = 128, BN = 128, BK = 64, GROUP = 8
+        }
+        op f(a, w) -> y { y = gemm(a, all_gather(w)) with { chunk = 64 KiB } }
+    """
+    return Finding(f"the loop at {where} goes through gathered rows in its own order, not by {order}", span,
+                   "the order of tiles", help="leave `order` out: the loop waits for its rows chunk by chunk")  # fmt: skip
 
 
 def place(path: str, line: int | None) -> str:

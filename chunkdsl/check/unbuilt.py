@@ -13,7 +13,7 @@ def not_built_yet(what: str, span: Span, instead: str) -> Finding:
     It parses, so that an editor helps with it, and it is refused here, once, at its place: accepting it and doing
     something else would be worse. What depends on it gets no further finding. Not built yet: meshes of three axes;
     `attention`, `softmax`, `scaled_matmul`, `dispatch`, `grouped_matmul`, `combine`;
-    fp8, integer and bool tensors as operands; the layout ragged; `inout` outside small
+    fp8, i8 and bool tensors as operands; the layout ragged; `inout` outside small
     all-reduces;
     some policy values (`compute = library`, `reduce = any_order`,
     `order = given`, and the key `keep`).

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from chunkdsl.ir.types import DimRef, evaluate
+from chunkdsl.kernels.addresses import WANTED, check_addresses
 from chunkdsl.kernels.beside import check_beside
 from chunkdsl.kernels.binding import Binding, Stride
 from chunkdsl.kernels.fault import KernelFault
@@ -30,6 +31,7 @@ from chunkdsl.kernels.turns import Turns, candidate_loops, fit_turns
 from chunkdsl.record import record
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+DTYPES |= {"i32": torch.int32, "i64": torch.int64}
 SHORT, LONG = 160, 512  # sizes above LONG are traced at about SHORT elements, with their powers of two kept up to 256
 TALL = 8192  # rows at which the block of a program is looked for
 PADDING = 16  # elements by which strided rows are longer than their contents in a trace
@@ -57,7 +59,7 @@ class Footprint:
 class Question:
     """What a spec wants of a kernel: `gathered` arguments arrive row by row, `sent`: the result is given away row by
     row. `sizes`: of every size the largest value. `cut`: a size of the result that is sharded, so that the kernel runs
-    on a part of it."""
+    on a part of it. `parted`: all sizes that are sharded."""
 
     source: KernelSource
     binding: Binding
@@ -65,6 +67,7 @@ class Question:
     sent: bool
     sizes: Mapping[str, int]
     cut: str = ""
+    parted: frozenset[str] = frozenset()
 
 
 def shorter(value: int) -> int:
@@ -101,7 +104,7 @@ class Finder:
         seen = [(s, self.touches(s)) for s in self.samples(small, block, column)]
         for sizes, touches in seen:
             self.check_touches(sizes, touches)
-        self.check_addresses(*min(seen, key=lambda s: len(s[1])))
+        check_addresses(self, *min(seen, key=lambda s: len(s[1])))
         found = self.fit(seen, block, column)
         check_beside(self, found, seen, block, column)
         if not found.block and self.loops:
@@ -165,6 +168,9 @@ class Finder:
         programs = [(0, 0, 0)] if self.step else sorted({(0, 0, 0), last})
         stores = [t for t in self.touches(sizes, programs) if t.kind == "store" and t.argument == self.result.name]
         if not stores:
+            for t in self.touches(sizes, programs, fill=1):
+                if t.argument == self.result.name:
+                    raise KernelFault(f"whether a {t.kind} of {t.argument} takes place depends on data", t.line, WANTED)
             raise KernelFault(f"its first program stores nothing to {self.result.name}", self.line)
         if len(self.result.dims) < 2:
             return max(t.elements.size for t in stores), 1
@@ -226,22 +232,6 @@ class Finder:
             cols = shape[-1] if shape else 1
             raise KernelFault(f"leaves element [{at // cols}, {at % cols}] of {name} unwritten (with {shown})",
                               self.line, "check the grid, the constants and the masks")
-
-    def check_addresses(self, sizes: Mapping[str, int], touches: list[Touch]) -> None:
-        """Addresses and masks must not depend on what was loaded."""
-        try:
-            again = self.touches(sizes, fill=1)
-        except KernelFault as fault:  # with zeros it was within its arguments
-            raise KernelFault(f"an address depends on data: {fault.reason}", fault.line,
-                              "what a program touches must follow from sizes and program ids") from None
-        for a, b in zip(touches, again, strict=False):
-            if (a.kind, a.argument, a.line) != (b.kind, b.argument, b.line) or a.key != b.key:
-                raise KernelFault(f"a {a.kind} of {a.argument} at an address that depends on data", a.line,
-                                  "what a program touches must follow from sizes and program ids")
-        if len(touches) != len(again):
-            more = max(touches, again, key=len)[min(len(touches), len(again))]
-            raise KernelFault(f"whether a {more.kind} of {more.argument} takes place depends on data", more.line,
-                              "what a program touches must follow from sizes and program ids")
 
     # ---- the description
 

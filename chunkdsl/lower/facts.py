@@ -13,6 +13,7 @@ from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.meshes import bindings, grid_of
 from chunkdsl.ir.types import DimRef, Shard, Share, SymSize, evaluate, shards
 from chunkdsl.lower.gates import values_of
+from chunkdsl.lower.tensors import TABLE_DTYPES
 from chunkdsl.plan.schedule import Buffer, Choice, Extent, Flags, Launch
 from chunkdsl.plan.settled import Settlement
 
@@ -141,6 +142,11 @@ class Facts:
             self.report.add(dtype_not_built(value.type.dtype.value, value.span))
             raise Refused
         return value.type.dtype.value
+
+    def _held_dtype(self, value: Value) -> str:
+        """Of what only a user's kernel reads: tables that the caller passes may hold integers."""
+        held = value.kind == "param" and value.type.dtype in TABLE_DTYPES
+        return value.type.dtype.value if held else self._dtype(value)
 
     def _line(self, span) -> int:
         return self.program.source.line_of(span.start)

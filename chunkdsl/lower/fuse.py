@@ -37,7 +37,7 @@ class OpBuilder(KernelTiles):
         gate = settle_gate(self.op, self.program, self.report, self.choices, self.settled)
         try:
             for p in self.op.params:
-                self._dtype(p.value)
+                self._held_dtype(p.value)
                 self.places[p.value] = (p.name, self._layout(p.value))
                 self.names[p.value] = p.name
             self._reserve()

@@ -16,6 +16,7 @@ from chunkdsl.kernels.rewrite import by_ticket, definitions, suffix
 from chunkdsl.lower.dealing import Dealing
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.kernel_items import DeclaredKernel
+from chunkdsl.lower.kernel_loops import keep_order
 from chunkdsl.plan.body import BodyScalar, BodyTensor, KernelBody, Turn
 from chunkdsl.plan.schedule import Destination, Extent, Tiling
 
@@ -85,7 +86,12 @@ class KernelTiles(Dealing):
                 rows = gather.type.shape[0]
             if moves_g.via != "copy_engine" and not moves_g.programs:
                 self._refuse("co-located transfers into a user's kernel", "write place = own_sms(16)", gather.span)
-        for _, (moves_g, staging_g, _) in arriving.values():
+        for arg, (moves_g, staging_g, _) in arriving.values():
+            path = kernel.source.path
+            wrong = found.turns and keep_order(arg, staging_g, found.turns, path, self.op.name, self.choices)
+            if wrong:
+                self.report.add(wrong)
+                raise Refused
             if moves_g.name not in self.carried:
                 self.carried.add(moves_g.name)
                 stagings.append(staging_g)
@@ -152,12 +158,13 @@ class KernelTiles(Dealing):
         sizes = {name: max(1, evaluate(e.size, self.highs)) for name, e in extents.items()}
         placement = value.type.placements[0]
         cut = kernel.binding.results[0].dims[placement.dim].name if isinstance(placement, Shard) else ""
-        typed = [replace(t, dtype=self._dtype(a)) for t, a in zip(kernel.binding.tensors, value.args, strict=True)]
+        parted = frozenset(name for name, e in extents.items() if e.sharded)
+        typed = [replace(t, dtype=self._held_dtype(a)) for t, a in zip(kernel.binding.tensors, value.args, strict=True)]
         made = [replace(r, dtype=self._dtype(v)) for r, v in zip(kernel.binding.results, values, strict=True)]
         binding = replace(kernel.binding, tensors=tuple(typed), results=tuple(made))
         try:
             by_ticket(kernel.source)  # a text that cannot be rewritten is not run
-            found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cut))
+            found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cut, parted))
             return found, (definitions(kernel.source), by_ticket(kernel.source, found.turns))
         except KernelFault as fault:
             path, line = kernel.source.path, fault.line
@@ -173,7 +180,7 @@ class KernelTiles(Dealing):
         binding, reads = kernel.binding, dict(found.reads)
         tensors = [
             BodyTensor(
-                b.pointer, source, self._dtype(arg), self._extents(arg), b.dims, reads.get(b.name, ""),
+                b.pointer, source, self._held_dtype(arg), self._extents(arg), b.dims, reads.get(b.name, ""),
                 False, b.strided, self.gathers[arg][0].arrived if arg.kind == "all_gather" else "", b.block,
             )
             for b, arg, source in zip(binding.tensors, value.args, sources, strict=True)

@@ -10,7 +10,7 @@ from chunkdsl.ir.graph import Op, Param, Statement, Value
 from chunkdsl.lower.expressions import Expressions, File
 from chunkdsl.lower.names import is_reserved
 from chunkdsl.lower.operands import Operand
-from chunkdsl.lower.tensors import BUILT_DTYPES
+from chunkdsl.lower.tensors import BUILT_DTYPES, TABLE_DTYPES
 from chunkdsl.source import Span
 from chunkdsl.syntax import nodes
 
@@ -53,7 +53,7 @@ class _OpLowering:
                 e.fail(rules.unknown_name(name, node.name.span, "a declared tensor", names.near(name, "tensor"),
                                           names.known_as(name)))
             return None
-        if declared.type.dtype not in BUILT_DTYPES:
+        if declared.type.dtype not in (*BUILT_DTYPES, *TABLE_DTYPES):
             self._refuse_dtype(name)
             e.bound[name] = None
             return None
@@ -69,7 +69,7 @@ class _OpLowering:
         if name not in self.file.refused:
             self.file.refused.add(name)
             what = f"a tensor of {declared.type.dtype.value} in an op"
-            self.expressions.fail(not_built_yet(what, declared.dtype_span, "use bf16, f16 or f32"))
+            self.expressions.fail(not_built_yet(what, declared.dtype_span, "use bf16, f16 or f32; i32 or i64 for a kernel's table"))
 
     def _statement(self, node: nodes.Statement) -> list[Statement]:
         """One for each name that it binds to something new."""

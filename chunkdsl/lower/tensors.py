@@ -21,6 +21,7 @@ from chunkdsl.syntax import nodes
 
 DTYPES = {d.value: d for d in DType}
 BUILT_DTYPES = (DType.BF16, DType.F16, DType.F32)
+TABLE_DTYPES = (DType.I32, DType.I64)  # of arguments of users' kernels alone
 _NEAR_DTYPE = Nearest(DTYPES)
 _SPELLINGS = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "fp16": "f16", "float32": "f32", "float": "f32",
               "fp32": "f32", "fp8": "f8e4m3", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "int8": "i8",

@@ -23,6 +23,7 @@ from chunkdsl.render.view import chunk_cap_text, chunk_text, cut_before, extent_
 from chunkdsl.resources import folder
 
 TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32"}
+TORCH |= {"i32": "torch.int32", "i64": "torch.int64"}
 TRITON = {"bf16": "tl.bfloat16", "f16": "tl.float16", "f32": "tl.float32"}
 PLAIN = {
     "gelu": "torch.nn.functional.gelu({0})",

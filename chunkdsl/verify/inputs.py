@@ -24,6 +24,7 @@ from chunkdsl.ir.types import (
 from chunkdsl.plan.schedule import Extent, OpSchedule
 
 TORCH = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+TORCH |= {"i32": torch.int32, "i64": torch.int64}  # tables of users' kernels
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ def placements_of(type: TensorType, world: World) -> tuple[Placement, ...]:
 
 
 def numbers(shape, dtype, generator, integers: bool) -> torch.Tensor:
+    if not dtype.is_floating_point:  # which of the first two groups
+        return torch.randint(0, 2, shape, generator=generator).to(dtype)
     if integers:
         return torch.randint(-1, 2, shape, generator=generator).to(dtype)
     return (torch.randn(shape, generator=generator) * 0.5).to(dtype)

@@ -1,9 +1,11 @@
 """The kernels of docs/kernels.md: each in a spec, with the structure that it has. `evidence_table.py` runs them."""
 
 from descriptor_specs import SPECS as DESCRIPTORS
+from group_specs import REFUSED as GROUPS_REFUSED
+from group_specs import SPECS as GROUPS
 from kernel_specs import ATTENTION, COPY, HEAD, KERNELS, gathered, gemm, reduced, refused, rows
 from kernel_specs import SEVERAL as KEYS_AND_VALUES
-from loop_specs import WEIGHTS, WHOLE, along_k, attention
+from loop_specs import PASSES, WEIGHTS, WHOLE, along_k, attention
 from several_specs import REFUSED as SEVERAL_REFUSED
 from several_specs import SPECS as SEVERAL
 from test_fused_kernels import SPECS as CHOSEN
@@ -19,8 +21,6 @@ tensor down : bf16[N @ tp, 32]
 tensor wide : bf16[K, N]
 tensor res : bf16[M, K]
 tensor h : bf16[M, K @ tp]
-tensor places : bf16[8]
-tensor groups : bf16[256, 32]
 """
 STRIDES = "    arg stride_x = X.stride(0)\n    arg stride_y = Y.stride(0)\n"
 FULL_STRIDES = "".join(f"    arg stride_{t}{d} = {t.upper()}.stride({i})\n"
@@ -56,20 +56,6 @@ kernel f(X, C, S) -> Y = "{MORE}" : rotary {{
     const HEADS = 4, HALF = 16
 }}
 """
-BY_TABLE = f"""
-kernel f(A, B, T) -> C = "{MORE}" : grouped_by_table {{
-    A = a_ptr : [m, k]
-    B = b_ptr : [g, n]
-    T = table_ptr : [t]
-    C = c_ptr : [m, n]
-    arg M = m
-    arg N = n
-    grid = cdiv(m, BM)
-    const K = 128, BM = 32, BN = 32
-}}
-"""
-
-
 def more(text):
     """The same item with its kernel in `kernel_zoo_more`."""
     return text.replace("kernel_zoo.py", "kernel_zoo_more.py")
@@ -140,12 +126,16 @@ FUSED = {
     "matrix product of rows dealt by all_to_all": HEAD + TENSORS + ON_H
     + op("f(all_to_all(h, K -> M), wide)", "h, wide"),
     "a loop over gathered rows, downwards": WHOLE["attend_downwards"],
+    "attention in two passes, keys and values gathered apart": PASSES["attend_in_passes"],
+    "keys and values in loops of their own": PASSES["attend_pooled"],
+    "grouped matrix product, the tutorial's loop over groups": GROUPS["loop"],
+    "grouped matrix product, group from a table": GROUPS["table"],
 }  # fmt: skip
 REFUSED = {
     "a row, and the scale of another: two results": SEVERAL_REFUSED["stores rows of S in another program"],
     "rows picked by an index": refused("by_index", ", I"),
-    "grouped matrix product, group from a table": HEAD + TENSORS + BY_TABLE
-    + op("f(all_gather(x2), groups, places)", "x2, groups, places"),
+    "grouped matrix product, as the tutorial has it: addresses of the weights from a table": GROUPS_REFUSED["pointers"],
+    "grouped matrix product, rows of a group from a table": GROUPS_REFUSED["sizes"],
     "matrix product, parts of K by atomics": HEAD + TENSORS + SPLIT.replace(" sum k", "")
     + op("f(all_gather(x), wide)", "x, wide"),
     "sums by atomics": refused("adds_atomically"),

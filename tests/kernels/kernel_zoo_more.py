@@ -40,12 +40,13 @@ def rotary(x_ptr, cos_ptr, sin_ptr, y_ptr, stride_x, stride_y, HEADS: tl.constex
 def grouped_by_table(a_ptr, b_ptr, c_ptr, table_ptr, M, N, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """The group whose weights a block of rows takes stands in a table."""
     block = tl.program_id(0)
-    group = tl.load(table_ptr + block).to(tl.int32)
-    rows, cols, ks = block * BM + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, K)
-    here = rows[:, None] < M
-    a = tl.load(a_ptr + rows[:, None] * K + ks[None, :], mask=here, other=0.0)
-    b = tl.load(b_ptr + group * K * N + ks[:, None] * N + cols[None, :])
-    tl.store(c_ptr + rows[:, None] * N + cols[None, :], tl.dot(a, b).to(c_ptr.dtype.element_ty), mask=here)
+    group = tl.load(table_ptr + block)
+    rows, ks = block * BM + tl.arange(0, BM), tl.arange(0, K)
+    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    a = tl.load(a_ptr + rows[:, None] * K + ks[None, :], mask=rows[:, None] < M, other=0.0)
+    b = tl.load(b_ptr + (group * K + ks[:, None]) * N + cols[None, :], mask=cols[None, :] < N, other=0.0)
+    tl.store(c_ptr + rows[:, None] * N + cols[None, :], tl.dot(a, b).to(c_ptr.dtype.element_ty),
+             mask=(rows[:, None] < M) & (cols[None, :] < N))  # fmt: skip
 
 
 @triton.jit

@@ -102,7 +102,7 @@ def test_the_callers_of_a_helper_hand_the_arrivals_through():
 @pytest.mark.parametrize("name", FOUND)
 def test_a_loop_over_gathered_rows_is_understood(name):
     body = body_of(TURNS[name])
-    assert (body.fetched.gathered, [(t.lead, t.each) for t in body.turns]) == ("turns", FOUND[name])
+    assert (body.fetched.gathered, [(t.lead, t.each) for t in body.turns]) == ("turns", [FOUND[name]])
 
 
 @pytest.mark.parametrize("name", WHOLE)
