@@ -234,7 +234,7 @@ NOT_BUILT = {
     "tensors of": [
         f"{HEAD}tensor z : {d}[M @ tp, K]\nop f(z) -> y {{ y = all_gather(z) }}\n"
         for d in DTYPES
-        if d not in ("bf16", "f16", "f32")
+        if d not in ("bf16", "f16", "f32", "i32", "i64")
     ],
     "parameters `inout`": [HEAD + PARTS + "op f(x inout, v) -> y {\n    x = x * 2\n    y = all_gather(x) @ v\n}\n"],
     "`rms_norm` of": [

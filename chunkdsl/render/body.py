@@ -291,9 +291,10 @@ class BodyView:
         return not all(isinstance(e.size, int) and not e.sharded for e in t.shape[index + 1 :])
 
     def known(self, s: BodyScalar) -> bool:
-        """Is it a number that the spec fixes? The launch passes it all the same, as the kernel's author does: with a bound
-        that is written into the call the compiler makes another loop, on the H200 one that is 12 % slower."""
-        if self.runtime(s) or s not in self.body.scalars:
+        """Is it a number that the spec fixes, and that the launch passes all the same, as the kernel's author does? With a
+        bound that is written into the call the compiler makes another loop, on the H200 one that is 12 % slower. Around
+        tickets registers are short, and numbers take none: there it is the other way round."""
+        if self.runtime(s) or s not in self.body.scalars or not self.by_id:
             return False
         text = self.literal(s)
         return text.isdecimal() and text != "1" and not (s.stride is None and isinstance(s.value, bool | float | str))

@@ -6,7 +6,7 @@ from evidence_table import PAGE, ROOT, TARGETS, WORLDS, body_of, facts, load, pa
 
 AGAIN = ("matrix product, grouped order", "two layers in one kernel, gathered and reduced",
          "log-sum-exp of a row, for cross entropy")  # fmt: skip
-REFUSED_AGAIN = ("grouped matrix product, group from a table", "matrix product, parts of K by atomics",
+REFUSED_AGAIN = ("grouped matrix product, rows of a group from a table", "matrix product, parts of K by atomics",
                  "a row, and the scale of another: two results", "softmax of sharded columns")  # fmt: skip
 KEPT = load()
 
