@@ -191,8 +191,11 @@ class Derivatives:
                 slope = self.unary(f"{kind}_grad", self.again(v.args[0]))
                 self.give(v.args[0], self.pointwise("mul", d, slope, v.span))
             case _:
-                what = "a kernel's call" if v.kind in ("kernel", "output") else f"`{v.kind}`"
-                self.refuse(what, v.span, "write the backward pass as an op of its own")
+                by_hand = "write the backward pass as ops of their own"
+                if v.kind in ("kernel", "output"):
+                    more = ", and join them by torch.autograd.Function: docs/training.md, users' kernels"
+                    self.refuse("a kernel's call", v.span, by_hand + more)
+                self.refuse(f"`{v.kind}`", v.span, by_hand)
 
     def gathered(self, v: Value, d: Value) -> None:
         if not all(isinstance(d.type.placements[axis], Partial) for axis in axes_of(v)):

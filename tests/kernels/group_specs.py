@@ -7,7 +7,7 @@ TENSORS = """
 tensor x2 : bf16[M @ tp, 64]
 tensor experts : bf16[256, N @ tp]
 tensor narrow : bf16[256, 32 @ tp]
-tensor places : i32[8]
+tensor places : i32[16]
 tensor addresses : i64[4]
 """
 LOOP = f"""
