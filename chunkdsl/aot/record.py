@@ -132,8 +132,8 @@ class RecordingMachine:
         self.log.append(("launch", use.name, "main"))
 
     def fit(self, kernel, around=None):
-        """As `Machine.fit` would find it on a device: the kernel is compiled for the target. What is `around` it is always
-        kept to its registers, which is the harder case."""
+        """As `Machine.fit` would find it on a device: the kernel is compiled for the target. What is `around` it is
+        always kept to its registers, which is the harder case."""
         use, target = next((u for u in self.uses if u.kernel is kernel), None), find_target(self.target)
         if use is None or not target.nvidia:
             return {"PER_SM": 1}

@@ -175,10 +175,10 @@ def kernel_cannot_be_fused(
     """What a kernel's programs touch is found by running its index arithmetic. A kernel is refused, at its own line,
     where that cannot be told or cannot be made safe.
 
-    Refused: addresses or masks that depend on loaded data, except where the kernel reads what is whole on each rank (the
-    group of weights may stand in a table); atomics on declared tensors; stores to an argument; reading
-    a result; elements of a result that are stored twice or not at all; accesses outside a declared shape; programs
-    that share rows of a result that is sent to other ranks; a tensor descriptor without its block; an early `return`.
+    Refused: addresses or masks that depend on loaded data, except where the kernel reads what is whole on each rank
+    (the group of weights may stand in a table); atomics on declared tensors; stores to an argument; reading a result;
+    elements of a result that are stored twice or not at all; accesses outside a declared shape; programs that share
+    rows of a result that is sent to other ranks; a tensor descriptor without its block; an early `return`.
 
     Fails:
         mesh tp[2]
@@ -259,8 +259,9 @@ def order_of_a_loop(where: str, order: str, span: Span) -> Finding:
         }
         op f(a, w) -> y { y = gemm(a, all_gather(w)) with { chunk = 64 KiB } }
     """
-    return Finding(f"the loop at {where} goes through gathered rows in its own order, not by {order}", span,
-                   "the order of tiles", help="leave `order` out: the loop waits for its rows chunk by chunk")  # fmt: skip
+    mend = "leave `order` out: the loop waits for its rows chunk by chunk"
+    message = f"the loop at {where} goes through gathered rows in its own order, not by {order}"
+    return Finding(message, span, "the order of tiles", help=mend)
 
 
 def place(path: str, line: int | None) -> str:

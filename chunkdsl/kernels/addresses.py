@@ -1,4 +1,4 @@
-"""Do addresses follow from sizes and program ids alone? Found by a second trace in which all loaded values are other ones.
+"""Do addresses follow from sizes and program ids alone? Found by a second trace, in which other values are loaded.
 
 Asked of what travels, of what is stored, and of sizes of which this rank has a part: with them the plan deals. Where a
 kernel reads along what is whole on each rank is its own affair: the group of weights that a block of rows takes may

@@ -69,7 +69,8 @@ class _OpLowering:
         if name not in self.file.refused:
             self.file.refused.add(name)
             what = f"a tensor of {declared.type.dtype.value} in an op"
-            self.expressions.fail(not_built_yet(what, declared.dtype_span, "use bf16, f16 or f32; i32 or i64 for a kernel's table"))
+            instead = "use bf16, f16 or f32; i32 or i64 for a kernel's table"
+            self.expressions.fail(not_built_yet(what, declared.dtype_span, instead))
 
     def _statement(self, node: nodes.Statement) -> list[Statement]:
         """One for each name that it binds to something new."""

@@ -64,8 +64,8 @@ class KernelBody:
     dim, so they may straddle shards. `order`: (axes, group, across, turned) of `kernels.order`. `untouched` and
     `by_ticket` are definitions (names, text); `sizes` the kernel's own sizes; `grid` is over these and constants.
     `also`: stagings of gathered arguments beside the launch's.
-    `step`: a persistent kernel's parameter. `turns`: the loops that wait for their rows, in the order in which they run;
-    `tickets`: the name of the rewritten kernel. `flops`, `loads`: operations of products and bytes loaded, of the
+    `step`: a persistent kernel's parameter. `turns`: the loops that wait for their rows, in the order in which they
+    run; `tickets`: the name of the rewritten kernel. `flops`, `loads`: operations of products and bytes loaded, of the
     busiest program at the largest sizes.
     """
 

@@ -44,8 +44,8 @@ def add_programs(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[
 
 
 def _turns(f: Frame, rank: int, lane: str, begin: int) -> Iterator[int]:
-    """Programs that wait as they go: a task for what they read first, one for the rounds of each chunk in each loop, and
-    one for what they store at the end."""
+    """Programs that wait as they go: a task for what they read first, one for the rounds of each chunk in each loop,
+    and one for what they store at the end."""
     label = f"runs {f.launch.body.function}"
     yield _task(f, rank, lane, f"{label}: what is here", begin, tuple(_local_reads(f, rank)), (), (), 1)
     for turn in f.launch.body.turns:
@@ -142,8 +142,9 @@ def _spans(f: Frame, first: int, live: int) -> list[tuple[int, int]]:
 
 
 def _reads(f: Frame, rank: int, spans: list[tuple[int, int]], of: tuple[str, ...] = ()) -> Iterator[Access]:
-    """The gathered arguments (of these parameters), shard by shard: their rows stand one behind the other. One that is read by blocks beside
-    another of which all rows are awaited is said to be read whole: that asks no less of the plan."""
+    """The gathered arguments (of these parameters), shard by shard: their rows stand one behind the other. One that
+    is read by blocks beside another of which all rows are awaited is said to be read whole: that asks no less of the
+    plan."""
     g = f.geometry
     gathered = [t for t in f.launch.body.tensors if (t.parameter in of if of else t.gathered)]
     for source in dict.fromkeys(t.source for t in gathered):

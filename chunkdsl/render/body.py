@@ -12,7 +12,6 @@ from chunkdsl.plan.schedule import Extent, Launch
 from chunkdsl.render.units import in_elements, slot_rows, vector_of
 
 
-
 class BodyView:
     """`held(source)` is the wrapper's expression for a tensor; `pitched` the sources with padded rows; `sites` the
     places of the waits for gathered arguments, by flags."""
@@ -291,9 +290,9 @@ class BodyView:
         return not all(isinstance(e.size, int) and not e.sharded for e in t.shape[index + 1 :])
 
     def known(self, s: BodyScalar) -> bool:
-        """Is it a number that the spec fixes, and that the launch passes all the same, as the kernel's author does? With a
-        bound that is written into the call the compiler makes another loop, on the H200 one that is 12 % slower. Around
-        tickets registers are short, and numbers take none: there it is the other way round."""
+        """Is it a number that the spec fixes, and that the launch passes all the same, as the kernel's author does?
+        With the number written into the call, and a bound on registers, the compiler makes another loop, on the H200
+        one that is 12 % slower. Around tickets registers are short, and numbers take none: there they are written."""
         if self.runtime(s) or s not in self.body.scalars or not self.by_id:
             return False
         text = self.literal(s)

@@ -172,9 +172,9 @@ class Machine:
         return again
 
     def fit(self, kernel, around=None):
-        """Options for a launch of `around`, a kernel with `kernel` inside, which has been launched before: as many programs
-        of it on a multiprocessor (PER_SM) as of the kernel alone. `around` is kept to the registers that this takes
-        (maxnreg) only if it took more when it was first launched, without: a bound alone makes other code."""
+        """Options for a launch of `around`, a kernel with `kernel` inside, which has been launched before: as many
+        programs of it on a multiprocessor (PER_SM) as of the kernel alone. `around` is kept to the registers that this
+        takes (maxnreg) only if it took more when it was first launched, without: a bound alone makes other code."""
         made, warps = self._made.get(kernel, (None, 0))
         if made is None or not self.target.startswith("sm_"):
             return {"PER_SM": 1}

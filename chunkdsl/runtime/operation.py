@@ -333,9 +333,9 @@ class Operation(Failures, PlacedCalls, Replays):
         return TensorDescriptor(tensor, [rows, columns], [tensor.shape[-1], 1], block)
 
     def launch(self, kernel, tiles, args, constants, active, first=0, last=0, inside=None, each=False):
-        """A kernel of tiles on the main lane; `first` and `last` are communication programs. `inside`: the user's kernel
-        that its tiles run. `each`: a program for each tile, none of which waits for another, instead of as many as are
-        resident together."""
+        """A kernel of tiles on the main lane; `first` and `last` are communication programs. `inside`: the user's
+        kernel that its tiles run. `each`: a program for each tile, none of which waits for another, instead of as many
+        as are resident together."""
         fit = self.machine.fit(inside, kernel) if inside else {}
         stages = constants["STAGES"].get(self.machine.target, min(constants["STAGES"].values()))
         resident = self.machine.sms * fit.get("PER_SM", 1)

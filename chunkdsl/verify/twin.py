@@ -199,8 +199,8 @@ def twin_body(body: KernelBody) -> KernelBody:
     named = set().union(*(dims_in(g) for g in body.grid))
     tiles = {v: TILE for n, v in body.constants if n in named and isinstance(v, int) and v > TILE and not v & (v - 1)}
     numbers = any(isinstance(b, int) and b > 1 for t in body.tensors for b in t.block)
-    if numbers or {n for t in body.turns for n in (t.lead, t.each)} & tiles.keys():  # which constant these follow is not known
-        tiles = {}
+    if numbers or {n for t in body.turns for n in (t.lead, t.each)} & tiles.keys():
+        tiles = {}  # which constant these follow is not known
     constants = tuple((n, tiles.get(v, v) if n in named else v) for n, v in body.constants)
     small = dict(constants=constants, block=tiles.get(body.block, body.block))
     return replace(body, **small, columns=tiles.get(body.columns, body.columns))

@@ -1,4 +1,4 @@
-"""Specs of grouped matrix products: whose group's weights a block of rows takes follows from its rows, or from a table."""
+"""Specs of grouped matrix products: which group's weights a block takes follows from its rows, or from a table."""
 
 from kernel_specs import COPY, HEAD
 

@@ -37,7 +37,8 @@ def rows_before(x_ptr, T, D: tl.constexpr, BN: tl.constexpr):
     total = tl.zeros((D,), dtype=tl.float32)
     for start in range(0, T, BN):
         at = start + tl.arange(0, BN)
-        total += tl.sum(tl.load(x_ptr + at[:, None] * D + d[None, :], mask=at[:, None] < T, other=0.0).to(tl.float32), 0)
+        x = tl.load(x_ptr + at[:, None] * D + d[None, :], mask=at[:, None] < T, other=0.0)
+        total += tl.sum(x.to(tl.float32), 0)
     return total / T
 
 
@@ -52,6 +53,7 @@ def attend_pooled(q_ptr, k_ptr, v_ptr, o_ptr, S, T, scale, D: tl.constexpr, BM: 
     value = tl.zeros((D,), dtype=tl.float32)
     for start in range(0, T, 2 * BN):
         at = start + tl.arange(0, 2 * BN)
-        value += tl.sum(tl.load(v_ptr + at[:, None] * D + d[None, :], mask=at[:, None] < T, other=0.0).to(tl.float32), 0)
+        v = tl.load(v_ptr + at[:, None] * D + d[None, :], mask=at[:, None] < T, other=0.0)
+        value += tl.sum(v.to(tl.float32), 0)
     o = q + gate[:, None] * value[None, :] / T
     tl.store(o_ptr + rows[:, None] * D + d[None, :], o.to(o_ptr.dtype.element_ty), mask=rows[:, None] < S)

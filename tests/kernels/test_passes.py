@@ -11,13 +11,15 @@ FOUND = {
     "attend_pooled": [(1, 16, ("k_ptr",)), (1, 32, ("v_ptr",))],
 }
 SECOND = "arrivals[1]"
+ALL = "((f_op_c_gathered_arrived, f_op_e_gathered_arrived,), epoch, (0, 2,)"
+WAITING = (
+    f"range(0, turns_of({SECOND})):  # chunk: as its rows arrive\n"
+    f"      chunk_from, chunk_to = await_turn(chunk_turn, 0, tl.cdiv(T, BN), 1, {SECOND})"
+)
 MUTANTS = {
-    "the second loop waits for keys alone": ("((f_op_c_gathered_arrived, f_op_e_gathered_arrived,), epoch, (0, 2,)",
-                                             "((f_op_c_gathered_arrived,), epoch, (0,)"),
-    "no wait in the second loop": (f"range(0, turns_of({SECOND})):  # chunk: as its rows arrive\n"
-                                   f"      chunk_from, chunk_to = await_turn(chunk_turn, 0, tl.cdiv(T, BN), 1, {SECOND})",
-                                   "range(0, 1):\n      chunk_from, chunk_to = 0, tl.cdiv(T, BN)"),
-}  # fmt: skip
+    "the second loop waits for keys alone": (ALL, "((f_op_c_gathered_arrived,), epoch, (0,)"),
+    "no wait in the second loop": (WAITING, "range(0, 1):\n      chunk_from, chunk_to = 0, tl.cdiv(T, BN)"),
+}
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""A user's kernel in training, as docs/training.md writes it: ops of its own for the backward pass, joined by autograd."""
+"""A user's kernel in training, as docs/training.md writes it: a backward pass of its own ops, joined by autograd."""
 
 import re
 from pathlib import Path
