@@ -15,14 +15,14 @@ def follow_sums(parts, transfers, rows, own, whole):
     wire; what stays is added up in f32. `whole`: a sender goes on with what it has sent, and the result is rounded, so
     that it is the same on every rank.
     """
-    total, moment, writes = parts.float(), 0, []
+    total, moment, writes = parts.float().clone(), 0, []
     for now, holder, reader, part, adds in (*transfers, (-1, 0, 0, 0, 0)):
         if now != moment:
             for to, low, high, adding, value in writes:
                 total[to, low:high] = total[to, low:high] + value if adding else value
             moment, writes = now, []
         low, high = part * rows, (part + 1) * rows
-        value = total[holder, low:high].to(parts.dtype).float()
+        value = total[holder, low:high].to(parts.dtype).float().clone()  # f32 would be a view
         writes.append((reader, low, high, adds, value))
         if whole and now >= 0:
             total[holder, low:high] = value
