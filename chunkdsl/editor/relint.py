@@ -19,15 +19,17 @@ from chunkdsl.editor.standing import gives, looks_like_mesh, names_of, stands
 from chunkdsl.editor.structure import Clean, shape_of, structure_of
 from chunkdsl.source import Source
 
-LARGEST_PART = 40  # items that are checked by themselves for a first answer
+LARGEST_LOOK = 40  # items that are looked at, at least one of each structure, to learn what has findings
+LARGEST_PART = 24  # items that are then checked by themselves for a first answer: what a screen shows
 CLEAN = Clean()
 Watch = Callable[[], object]
 Found = tuple[tuple[Staged, ...], ...]
 
 
 def lint(path: str, text: str, before: Lint | None = None, watch: Watch = bool, clean: Clean = CLEAN) -> Lint:
-    """The findings of a text. With `before`, those of an older text, at most about `LARGEST_PART` items are checked;
-    without it as many as need be. `clean`: what is known of structures, and learns. `watch` may raise `Stale`."""
+    """The findings of a text. With `before`, those of an older text, at most about `LARGEST_LOOK` items are looked at
+    and `LARGEST_PART` checked, without it as many as need be. `clean`: what is known of structures, and learns.
+    `watch` may raise `Stale`."""
     parts = segments(text)
     meshed = any(s.text.startswith("mesh") or looks_like_mesh(s.text) for s in parts)
     if not meshed or any(s.text.startswith("chunk") for s in parts[1:]):
@@ -51,7 +53,7 @@ class _Change:
         self, path: str, text: str, parts: tuple[Segment, ...], before: Lint | None, clean: Clean, watch: Watch
     ) -> None:  # fmt: skip
         self.path, self.text, self.parts, self.before, self.clean, self.watch = path, text, parts, before, clean, watch
-        self.most = math.inf if before is None else LARGEST_PART
+        self.most = (math.inf, math.inf) if before is None else (LARGEST_LOOK, LARGEST_PART)
         old = () if before is None else before.segments
         self.head, self.tail = _common(old, parts)
         self.changed = range(self.head, len(parts) - self.tail)
@@ -64,7 +66,7 @@ class _Change:
 
     def check(self) -> Lint:
         groups, kept = self._look()
-        firsts, taken = self._nearest(members[0] for members in groups.values())
+        firsts, taken = self._nearest((members[0] for members in groups.values()), self.most[0])
         seen, stage = self._stages(taken)
         stale: set[int] = set()
         alike: list[list[int]] = []
@@ -80,7 +82,7 @@ class _Change:
         bad |= self._beside(kept, bad)
         found = seen
         if not self.relations.needed(bad) <= taken:
-            _, taken = self._nearest(bad)
+            _, taken = self._nearest(bad, self.most[1])
             found, stage = self._stages(taken)
             stale |= bad - taken
         self._keep(set(kept) - bad, stale)
@@ -117,11 +119,13 @@ class _Change:
     def _holds(self, closure: Sequence[int]) -> bool:
         """Whether what was found before in a root and all that it builds on still says all about them. Not where
         nothing was found: why then is it not known to be clean? Nor where it speaks of lines, which move."""
-        if self.before is None or not self._same_names or any(i in self._affected for i in closure):
+        if self.before is None or not self._same_names or any(i in self.changed for i in closure):
             return False
         old = [self._old(i) for i in closure]
         found = [d for i in old for _, d in self.before.found[i]]
-        return bool(found) and all(self.before.known[i] >= 0 for i in old) and not any(map(quotes_lines, found))
+        if not found or any(self.before.known[i] < 0 for i in old) or any(map(quotes_lines, found)):
+            return False
+        return not any(i in self._affected for i in closure)
 
     def _sources(self, alike: Sequence[Sequence[int]], found: Found) -> set[int]:
         """What the findings of roots, in lists of one structure each, stem from. `found`: those of the first of each.
@@ -179,10 +183,10 @@ class _Change:
             for i in self.closures.get(root, (root,)):
                 self.known[i] = min(self.known[i], stage)
 
-    def _nearest(self, roots: Iterable[int]) -> tuple[set[int], set[int]]:
+    def _nearest(self, roots: Iterable[int], most: float) -> tuple[set[int], set[int]]:
         """See `Relations.needed_up_to`."""
         nearest = sorted(roots, key=self._distance)
-        return self.relations.needed_up_to(nearest, self.most) if nearest else (set(), set())
+        return self.relations.needed_up_to(nearest, most) if nearest else (set(), set())
 
     def _distance(self, i: int) -> int:
         return max(self.changed.start - i, i - self.changed.stop + 1, 0)

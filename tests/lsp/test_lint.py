@@ -79,7 +79,8 @@ def near(text):
 @given(st.integers(0, 2**32), st.integers(1, 5))
 def test_any_sequence_of_changes(largest, seed, steps):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relint, "LARGEST_PART", largest)
+        patch.setattr(relint, "LARGEST_LOOK", largest)
+        patch.setattr(relint, "LARGEST_PART", largest // 2)
         draw, clean = Random(seed), Clean()
         text = draw.choice([TEXT, SHARED, MIXED])
         found = lint("x.chunk", text, None, clean=clean)
@@ -140,7 +141,7 @@ def test_of_a_thousand_items_few_are_checked_whatever_the_keystroke(monkeypatch)
             opened[text] = lint("x.chunk", text, None, clean=clean)
             assert work.items() < 60, "of the items that differ in names alone one was looked at"
         found = lint("x.chunk", text.replace(old, new, 1), opened[text], clean=clean)
-        assert work.items() < 3 * relint.LARGEST_PART + 20, kind
+        assert work.items() < 2 * relint.LARGEST_LOOK + relint.LARGEST_PART + 20, kind
         several = ("name" in kind and "renamed" not in kind) or "dtype" in kind
         assert found.complete != several, f"{kind}: hundreds of findings, each to be worded"
         assert not several or len(findings(found)) > 300, "told already, in the words of the nearest"
@@ -215,6 +216,7 @@ def test_what_no_stage_has_looked_at_is_not_taken_for_checked():
 
 
 def test_second_places_stay_in_the_text_when_what_they_point_at_goes(monkeypatch):
+    monkeypatch.setattr(relint, "LARGEST_LOOK", 4)
     monkeypatch.setattr(relint, "LARGEST_PART", 4)
     removed = "mesh tp[8] over nvlink\n" + "".join(f"op f{i}(w) -> y {{ y = all_gather(w) }}\n" for i in range(12))
     before = near(removed + "tensor w : bf16[64, 64]\n")
