@@ -96,11 +96,12 @@ def layout_on_two_axes(what: str, span: Span, label: str, instead: str, fixes: t
 
 @rule("CD623", "layout-not-built-here")
 def layout_not_built_here(what: str, layout: str, span: Span, labels: tuple[Label, ...], instead: str) -> Finding:
-    """A construct that this version builds for contiguous shards alone: all_to_all, and arguments of users' kernels.
+    """A construct that this version builds for contiguous shards alone: all_to_all, and sharded arguments of users'
+    kernels.
 
-    The blocks of an all_to_all are boxes of rows and columns, and a strided shard is no box. A user's kernel finds the
-    rows of a gathered argument one behind the other, in the order of the ranks, where a layout has put others. A
-    gathered zigzag or cyclic value is in the global order, and everything takes it.
+    The blocks of an all_to_all are boxes of rows and columns, and a strided shard is no box. A user's kernel may go by
+    the number of a row, and in a zigzag or cyclic shard rows that follow one another are not neighbours. A gathered
+    value is in the global order, and everything takes it.
 
     Fails:
         mesh tp[4]

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from chunkdsl.check.kernels import kernel_cannot_be_fused
 from chunkdsl.ir.graph import Value
+from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.types import DimRef, Shard, evaluate
 from chunkdsl.kernels.binding import Stride
 from chunkdsl.kernels.fault import KernelFault
@@ -54,17 +55,21 @@ class KernelTiles(Dealing):
         for bound, arg in zip(kernel.binding.tensors, value.args, strict=True):
             if len(bound.block) > 1:
                 self._aligned(arg, arg.span)
-            if arg.kind == "all_gather":
+            if self._comes_in_order(arg):
                 operand, other = self._gather(arg, f"{name}_{bound.name}")
                 arriving[other[0].name] = arg, other
                 sources.append(operand.source)
+            elif arg.kind == "all_gather":
+                copy = self._fresh(f"{name}_{bound.name}_whole")
+                self._tiles(arg, copy, self._local(arg, copy, False))
+                sources.append(copy)
             else:
                 sources.append(self._place(arg, f"{name}_{bound.name}")[0])
         self._travel_together([*arriving.values()])
         settled = next((other for _, other in arriving.values()), None)
         extents = self._own_sizes(kernel, value)
         gathered = tuple(
-            b.name for b, a in zip(kernel.binding.tensors, value.args, strict=True) if a.kind == "all_gather"
+            b.name for b, a in zip(kernel.binding.tensors, value.args, strict=True) if self._comes_in_order(a)
         )
         beside = self._outputs(value)
         for result, made in zip(kernel.binding.results, (value, *beside), strict=True):
@@ -81,7 +86,7 @@ class KernelTiles(Dealing):
             if moves_g.routing is not None:
                 self._refuse("a plan as the route of a kernel's argument", "use swizzle, direct or ring", value.span)
             arrived, chunk = moves_g.arrived, info["chunk"]
-            gather = next(a for a in value.args if a.kind == "all_gather")
+            gather = next(a for a in value.args if self._comes_in_order(a))
             if not found.block:
                 rows = gather.type.shape[0]
             if moves_g.via != "copy_engine" and not moves_g.programs:
@@ -112,6 +117,11 @@ class KernelTiles(Dealing):
         )  # fmt: skip
         n = self.launches[-1]
         self.launches[-1] = replace(n, rows=rows, body=replace(n.body, also=tuple(stagings[1:])))
+
+    def _comes_in_order(self, arg: Value) -> bool:
+        """Do its rows arrive where the kernel finds them, one behind the other? Those of a layout are copied out into the
+        global order by tiles that wait for them."""
+        return arg.kind == "all_gather" and self._row_layout(arg.args[0]) == CONTIGUOUS
 
     def _outputs(self, value: Value) -> dict[Value, Destination]:
         """The other results of a call, in their order, and where each is kept: bound to names by the same statement."""
@@ -181,7 +191,7 @@ class KernelTiles(Dealing):
         tensors = [
             BodyTensor(
                 b.pointer, source, self._held_dtype(arg), self._extents(arg), b.dims, reads.get(b.name, ""),
-                False, b.strided, self.gathers[arg][0].arrived if arg.kind == "all_gather" else "", b.block,
+                False, b.strided, self.gathers[arg][0].arrived if self._comes_in_order(arg) else "", b.block,
             )
             for b, arg, source in zip(binding.tensors, value.args, sources, strict=True)
         ]  # fmt: skip

@@ -130,12 +130,14 @@ class Transports(Epilogue):
             routing = halves[0]
         elif routing is not None and built_in(settle, routing):
             routing = None
+        layout = self._row_layout(reduction)
+        if source.kind == "kernel" and layout != CONTIGUOUS:  # it stores rows one behind the other, in the global order
+            self._place(source, f"{name}_{source.attrs['item']}")
         kernel = source.kind == "kernel" and source not in self.places
         info = settle.reduce(algorithm, kernel) if routing is None else settle_sum(settle, routing)
         wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
         one_shot = algorithm == "one_shot"
         rows, cols = self._rows(source), self._cols(source)
-        layout = self._row_layout(reduction)
         info["layout"], info["span"] = layout, reduction.span
         row_bytes = self._high(cols) * (4 if wire == "f32" else 2)
         shard = layout.shard(evaluate(rows, self.highs), self.world)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from kernel_specs import CALLS, COPY, HEAD, KERNELS, ROOT, SEVERAL, WIDER, checked, gathered, reduced, rows
 
+from chunkdsl.check.worlds import prove_op
+from chunkdsl.lower.kernel_tiles import KernelTiles
 from chunkdsl.render.module import render_module
 from chunkdsl.verify.simulate import run_op
 from chunkdsl.verify.twin import shrink
@@ -24,6 +26,11 @@ SPECS["what a heuristic would choose"] = (
     HEAD + rows("scaled", args="    arg n_cols = n\n    arg alpha = 0.5\n", grid="m, cdiv(n, BLOCK)",
                 block='32, EVEN = true, KIND = "relu"') + CALLS["softmax"].format(policy=COPY)
 )  # fmt: skip
+LAYOUT = "gathered from a layout, reduced into one"
+SPECS[LAYOUT] = (
+    HEAD.replace("M @ tp", "M @ zigzag(tp)") + KERNELS["matmul_2d"] + "tensor u : bf16[N @ tp, K]\n"
+    "op f_op(x, w, u) -> y { h = f(all_gather(x), w) y = reduce_scatter(f(gelu(h), u), M @ zigzag(tp)) + x }"
+)
 SPECS["pushed"] = gathered("matmul_2d", "chunk = 24 along M, via = ldst, side = push, buffers = 2")
 SPECS["ring"] = reduced("matmul_2d", "chunk = 24 along M, route = ring")
 ONE_SHOT = "op f_op(a, v) -> y { y = all_reduce(f(a, v)) with { algorithm = one_shot } }"
@@ -79,6 +86,12 @@ def test_programs_take_tickets_where_others_wait_for_what_they_do(text, tickets)
     module = render_module(checked(text).schedule, (2,))
     body = module[module.index("\ndef f_op_") :]
     assert ("tile = take(tickets)" in body, "each=True" in body) == (tickets, not tickets)
+
+
+def test_rows_of_a_layout_that_no_launch_puts_in_order_are_refused_by_the_proof(monkeypatch):
+    monkeypatch.setattr(KernelTiles, "_comes_in_order", lambda self, arg: arg.kind == "all_gather")
+    small = shrink(checked(SPECS[LAYOUT]).schedule, 2)
+    assert "CD308" in {r.code for r in prove_op(small, small.ops[0], 2).refutations}
 
 
 @pytest.mark.parametrize("name", MUTANTS)
