@@ -119,8 +119,8 @@ class KernelTiles(Dealing):
         self.launches[-1] = replace(n, rows=rows, body=replace(n.body, also=tuple(stagings[1:])))
 
     def _comes_in_order(self, arg: Value) -> bool:
-        """Do its rows arrive where the kernel finds them, one behind the other? Those of a layout are copied out into the
-        global order by tiles that wait for them."""
+        """Do its rows arrive where the kernel finds them, one behind the other? Those of a layout are copied out into
+        the global order by tiles that wait for them."""
         return arg.kind == "all_gather" and self._row_layout(arg.args[0]) == CONTIGUOUS
 
     def _outputs(self, value: Value) -> dict[Value, Destination]:
