@@ -228,6 +228,7 @@ def op(params, value):
     return HEAD + PARTS + PACK + OP % (params, value)
 
 
+AXES = "mesh dp[2], tp[4]\ndim M = 1..64\ndim K = 256\n"
 NOT_BUILT = {
     "a mesh of three axes": [HEAD.replace("mesh tp[4] over nvlink", "mesh rack[2], node[2], tp[8] over nvlink")],
     "the layout `ragged": [f"{HEAD}tensor z : bf16[M @ ragged(tp), K]\n"],
@@ -261,6 +262,16 @@ NOT_BUILT = {
     "`all_to_all` of": [
         HEAD + "dim R = 8\ntensor z : bf16[R, M @ tp, K]\nop f(z) -> y { y = all_to_all(z, M -> K) }\n",
         op("x, u", "all_reduce((all_to_all(x, M -> K) with { via = ldst }) @ u.T) with { algorithm = one_shot }"),
+    ],
+    "both axes of": [
+        AXES + "tensor x : bf16[M, K @ (dp, tp)]\nop f(x) -> y { y = all_to_all(x, K -> M, over = (dp, tp)) }\n",
+    ],
+    "a zigzag or": [
+        AXES + "tensor p : bf16[M @ zigzag(dp), K] sum tp\nop f(p) -> y { y = all_reduce(p) }\n",
+        AXES + "tensor p : bf16[M @ dp, K] sum tp\nop f(p) -> y { y = reduce_scatter(p, M @ zigzag(tp)) }\n",
+    ],
+    "`all_to_all`, or": [
+        f"{HEAD}tensor z : bf16[M @ zigzag(tp), K]\nop f(z) -> y {{ y = all_to_all(z, M -> K) }}\n",
     ],
     "results and": [f"{HEAD}tensor z : bf16[K]\nop f(z) -> y {{ y = z * 2 }}\n"],
     "a right operand": [
