@@ -16,6 +16,7 @@ from chunkdsl.ir.graph import Program
 from chunkdsl.ir.types import DimRef, Partial, Shard, SymSize, TensorType
 from chunkdsl.lower.policy_values import BUILT
 from chunkdsl.lower.tensors import BUILT_DTYPES
+from chunkdsl.plan.hierarchical import TIERS
 
 _WORD = re.compile(r"[A-Za-z_]\w*$")
 _BARE = re.compile(r'"[^"\n]*"?|#[^\n]*')
@@ -85,6 +86,8 @@ def _in_pairs(before: str, after: str, declared: dict[str, str]) -> list[Choice]
     if re.search(r"\b(?:along|per)\s+$", before):
         return named(declared, "dim") if re.search(r"along\s+$", before) else [Choice("shard", "keyword")]
     found = [Choice(value, "option") for value in dict.fromkeys((*BUILT.get(key, ()), *keys()[key].values, "auto"))]
+    if key == "route" and len(named(declared, "axis")) > 1:
+        found += [Choice(f"hierarchical({outer}, {inner})", "option") for outer in TIERS for inner in TIERS]
     return found + (named(declared, "plan") if key == "route" else [])
 
 

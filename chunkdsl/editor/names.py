@@ -11,6 +11,7 @@ from chunkdsl.editor.uses import FILE, Use, item_of, uses_of
 from chunkdsl.source import Span
 from chunkdsl.syntax.parse import grammar
 
+_GIVEN = re.compile(r"([A-Za-z_]\w*)[ \t]*=[^={}#\n]*\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -22,6 +23,12 @@ def word_at(text: str, offset: int) -> str:
         if offset <= match.end():
             return match[0]
     return ""
+
+
+def given_to(text: str, start: int, offset: int) -> str:
+    """The word to which `=` gives what an offset lies in, as far as `start`; "" if none."""
+    match = _GIVEN.search(text, start, offset)
+    return match[1] if match else ""
 
 
 class Index:

@@ -64,6 +64,16 @@ def policies() -> dict[str, str]:
     return {_CODE.findall(row[0])[0]: _CODE.findall(row[1])[0] for row in _rows("policy", 2)}
 
 
+@cache
+def layouts() -> dict[str, str]:
+    """The layouts of shards, with what a rank holds."""
+    found = {}
+    for row in _rows("layout", 3):
+        for text, name in re.findall(r"`@ ((\w+)\([^)]*\))`", row[0]):
+            found[name] = f"{text}: rank r of W holds {row[1]}"
+    return found
+
+
 def _rows(first: str, cells: int) -> list[list[str]]:
     """The rows of the first table whose header starts with a word."""
     text = read("grammars", "README.md")

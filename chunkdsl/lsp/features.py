@@ -10,7 +10,7 @@ from lsprotocol import types as lsp
 
 from chunkdsl.diagnostics import Diagnostic, Edit, Label, Report, Severity
 from chunkdsl.editor import complete, names, values
-from chunkdsl.editor.reference import functions, keys, policies
+from chunkdsl.editor.reference import functions, keys, layouts, policies
 from chunkdsl.editor.relint import lint
 from chunkdsl.editor.segments import Segment, declares
 from chunkdsl.editor.uses import item_of, uses_of
@@ -143,8 +143,9 @@ def _hover_lines(document: Document, offset: int) -> list[str]:
         return lines
     if word in functions():
         return [functions()[word].signature, functions()[word].operands, functions()[word].result]
-    if word in keys():
-        key = keys()[word]
+    if word in layouts():
+        return [layouts()[word]]
+    if word and (key := keys().get(word) or keys().get(names.given_to(document.text, index.segments[i].start, offset))):
         return [f"{key.name} = {' | '.join(key.values)}", key.meaning, f"for {key.applies}; auto: {key.automatic}"]
     return [f"policy {word} {{ {policies()[word]} }}"] if word in policies() else []
 

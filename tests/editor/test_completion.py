@@ -2,8 +2,9 @@
 
 import pytest
 
-from chunkdsl.editor.complete import completions
+from chunkdsl.editor.complete import BUILT_LAYOUTS, completions
 from chunkdsl.editor.names import Index
+from chunkdsl.editor.reference import layouts
 from chunkdsl.editor.segments import segments
 
 FILE = """\
@@ -41,3 +42,14 @@ def test_choices(typed, offered, not_offered):
     text = FILE + typed
     found = {c.text for c in completions("x.chunk", Index(segments(text)), text, len(text))}
     assert offered <= found and not found & not_offered, found
+
+
+def test_routes_of_two_tiers_are_offered_on_two_axes():
+    for text, offered in ((FILE, False), (FILE.replace("mesh tp[4]", "mesh node[2] over rdma, tp[4]"), True)):
+        text += "policy z { route = "
+        found = {c.text for c in completions("x.chunk", Index(segments(text)), text, len(text))}
+        assert ("hierarchical(direct, swizzle)" in found) is offered
+
+
+def test_layouts_are_told_from_the_language_reference():
+    assert layouts().keys() == BUILT_LAYOUTS.keys() and "blocks r and 2W - 1 - r" in layouts()["zigzag"]

@@ -110,7 +110,7 @@ def test_signature_help(editor):
     ("tensor x", 7, ["x : bf16[M @ tp, 1024]", "Shard(0) over tp", "each of 8 ranks holds [512, 1024], 1 MiB"]),
     ("op mlp", 4, ["op mlp", "fuse_from = always", "reduce_scatter: route = swizzle"]),
     ("M @ tp", 0, ["dim M = 1..4096"]),
-    ("chunk = 256", 1, ["unit of transfer"]),
+    ("chunk = 256", 1, ["unit of transfer"]), ("copy_engine", 3, ["via = ", "what moves the bytes"]),
     ("with gather", 6, ["policy gather { chunk"]),
 ])  # fmt: skip
 def test_hover(editor, part, after, wanted):
