@@ -1,0 +1,68 @@
+"""The check of kernels of specialised warps, without a GPU: what it instruments, and what it takes for a difference."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from check_gluon import SIGNAL, WAIT, differences, instrumented, noted
+from planned_words import planned_words
+
+from chunkdsl import pipeline
+from chunkdsl.parsing import parse_python
+from chunkdsl.render.module import render_module
+
+SPEC = """mesh tp[2] over nvlink
+dim M = 1..4096
+dim F = 1024
+dim H = 512
+tensor a : bf16[M, F @ tp]
+tensor v : bf16[H, F @ tp]
+op down(a, v) -> y {
+    y = reduce_scatter(a @ v.T, M) with { tile = 128x256x64, chunk = 256 along M, route = swizzle, place = co_located }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gluon") / "down.chunk"
+    path.write_text(SPEC)
+    return str(path)
+
+
+def test_every_wait_and_signal_of_an_instrumented_module_leaves_a_note(spec):
+    text = render_module(pipeline.read_one(spec).schedule, (2,))
+    right, early = instrumented(text), instrumented(text, "signal")
+    assert right.count("note(") == 3 and parse_python(right) and parse_python(early)
+    assert early != right and text.count("2 * tiles_of_chunk") == right.count("2 * tiles_of_chunk") > 0
+    with pytest.raises(ValueError, match="nothing to plant"):
+        instrumented(text, "wait")
+    with pytest.raises(ValueError, match="is there 0 times"):
+        instrumented(text.replace("(seen - epoch >= 0)", "(seen >= epoch)"))
+
+
+def test_what_is_noted_is_compared_with_the_plan_word_by_word(spec):
+    (entry,) = planned_words(spec, [1000], 2)
+    plan = entry["ranks"][0]
+    kernel, flags = "down_y_partial", "down_y_arrived"
+    assert plan[kernel]["waits"] == [] and plan[kernel]["signals"] == [[flags, o, i] for o in (0, 1) for i in (0, 1)]
+    places = [(1 << 33, (1 << 33) + 16, flags, 0), (1 << 34, (1 << 34) + 16, flags, 1)]
+
+    def notes(*given):
+        return [word for kind, address, epoch in given for word in (kind, address & 0xFFFFFFFF, address >> 32, epoch)]
+
+    mine = [(SIGNAL, base + 4 * i, 1) for base in (1 << 33, 1 << 34) for i in (0, 1)]
+    marks = [("open_call", 0), (f"{kernel}_warps", 4)]
+    assert differences(plan, noted(notes(*mine), marks, places), 1) == []
+
+    def said(*given):
+        found = noted(notes(*given), [(f"{kernel}_warps", len(given))], places)
+        return differences(plan, found, 1)
+
+    assert said(*mine[:3]) == [f"{kernel}_warps: no signal ('{flags}', 1, 1, 1)"]
+    assert said(*mine, mine[0]) == [f"{kernel}_warps: signals ('{flags}', 0, 0, 1) 2 times"]
+    assert "is not in the plan" in said(*mine, (WAIT, 1 << 33, 1))[0]
+    assert len(said(*mine[:3], (SIGNAL, mine[3][1], 7))) == 2, "an epoch of another call"
+    assert "unknown" in said(*mine, (SIGNAL, 64, 1))[0]
