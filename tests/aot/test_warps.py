@@ -113,9 +113,9 @@ CALLS = (
     (4096, {}, True),
     (4096, {"warps": 0}, False),
     (4096, {"warps": 35}, False),
-    (512, {}, False),
+    (511, {}, False),
     (1024, {}, True),
-    (513, {}, True),
+    (512, {}, True),
 )
 
 
