@@ -265,7 +265,8 @@ Weakest, and why:
 Rows of RESULTS.md without a line here are no predictions of this model: torch's own all-reduces (other people's
 kernels; its async TP too), 99th percentiles (the model has no jitter), whole steps of the decode loop and tokens a
 second (their attention and projections are not in the spec; what one all-reduce adds is below), the host's time for an
-eager call (the dispatcher's), `exact` and everything about bits.
+eager call (the dispatcher's), products by specialised warps (the model knows Triton's kernel alone, which takes up to
+20 % longer), `exact` and everything about bits.
 """
 
 
