@@ -21,8 +21,8 @@ Traces = Sequence[tuple[Mapping[str, int], Sequence["Touch"]]]
 
 def check_beside(finder: Finder, found: Footprint, traces: Traces, block: int, column: int) -> None:
     """KernelFault where a program stores rows, or of a size that is sharded another part, than of the first result."""
-    first, cut = finder.result, finder.q.cut
-    if not (found.block or cut):
+    first, cut = finder.result, next((name for name in finder.q.cuts if name == finder.col), "")
+    if not (found.block or finder.q.cuts):
         return
     for other in finder.binding.results[1:]:
         for sizes, touches in traces:
@@ -34,7 +34,7 @@ def check_beside(finder: Finder, found: Footprint, traces: Traces, block: int, c
                 if t.program not in placed or int(t.rows[0]) < low or int(t.rows[-1]) >= low + block:
                     raise KernelFault(f"stores rows of {other.name} in another program than those of {first.name}",
                                       t.line, "let a program store the same rows of all its results")
-            across = cut == finder.col and DimRef(cut) in other.dims[1:]
+            across = DimRef(cut) in other.dims[1:]
             if cut and across and not finder.within(other.name, 1, 1, column, sizes[cut], touches):
                 raise KernelFault(f"`{cut}` is sharded, and programs store other parts of it of {other.name} than of "
                                   f"{first.name}", finder.line, f"gather `{cut}`")  # fmt: skip

@@ -58,15 +58,15 @@ class Footprint:
 @dataclass(frozen=True)
 class Question:
     """What a spec wants of a kernel: `gathered` arguments arrive row by row, `sent`: the result is given away row by
-    row. `sizes`: of every size the largest value. `cut`: a size of the result that is sharded, so that the kernel runs
-    on a part of it. `parted`: all sizes that are sharded."""
+    row. `sizes`: of every size the largest value. `cuts`: sizes of the result that are sharded, so that the kernel
+    runs on parts of them. `parted`: all sizes that are sharded."""
 
     source: KernelSource
     binding: Binding
     gathered: tuple[str, ...]
     sent: bool
     sizes: Mapping[str, int]
-    cut: str = ""
+    cuts: tuple[str, ...] = ()
     parted: frozenset[str] = frozenset()
 
 
@@ -237,7 +237,7 @@ class Finder:
 
     def fit(self, seen, block: int, column: int) -> Footprint:
         tied = self.tied(seen, block)
-        self.check_cut(seen, block, column, tied)
+        self.check_cuts(seen, block, column, tied)
         self.check_all_read(seen)
         reads = {a: self.mode(a, seen, block, tied) for a in self.q.gathered}
         if self.q.sent and not tied:
@@ -276,12 +276,13 @@ class Finder:
             return found
         return replace(found, reads=tuple((name, "turns") for name in names), turns=turns)
 
-    def check_cut(self, seen, block: int, column: int, tied: bool) -> None:
+    def check_cuts(self, seen, block: int, column: int, tied: bool) -> None:
         """A kernel that runs on a part of a size of its result computes the same there: a program that stores some of
         it reads only this of it, and the traces had several such parts."""
-        cut = self.q.cut
-        if not cut:
-            return
+        for cut in self.q.cuts:
+            self.check_cut(cut, seen, block, column, tied)
+
+    def check_cut(self, cut: str, seen, block: int, column: int, tied: bool) -> None:
         dim = next(i for i, d in enumerate(self.result.dims) if d == DimRef(cut))
         size = block if dim == 0 else column
         local = tied and cut in (self.row, self.col) and any(s[cut] > size for s, _ in seen)

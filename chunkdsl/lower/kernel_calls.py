@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chunkdsl.check.kernels import kernel_argument, kernel_size_sharded
 from chunkdsl.diagnostics import Label
-from chunkdsl.ir.types import DimRef, DType, Partial, Placement, Replicate, Shard, SymSize, TensorType
+from chunkdsl.ir.types import DimRef, DType, Partial, Placement, Replicate, Shard, SymSize, TensorType, shards
 from chunkdsl.kernels.binding import BoundTensor
 from chunkdsl.lower.kernel_items import DeclaredKernel
 from chunkdsl.lower.layouts import refuse_layouts
@@ -87,6 +87,10 @@ def unify(e: Expressions, kernel: DeclaredKernel, bound, operand: Operand, sizes
         return False
     for i, (own, size) in enumerate(zip(bound.dims, t.shape, strict=True)):
         axis = t.axis_sharding(i)
+        if sum(shards(p, i) for p in t.placements) > 1:
+            e.fail(kernel_argument(f"dimension {i} of `{bound.name}` is sharded over two axes", operand.span,
+                                   e.speech.type(operand), (where,), "gather it over the inner one"))
+            return False
         if not isinstance(own, DimRef):
             if own != size or axis is not None:
                 e.fail(kernel_argument(f"dimension {i} of `{bound.name}` is {own}, this is {operand.dim_text(i)}",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from chunkdsl.check.kernels import kernel_cannot_be_fused
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.layouts import CONTIGUOUS
-from chunkdsl.ir.types import DimRef, Shard, evaluate
+from chunkdsl.ir.types import DimRef, Shard, Share, evaluate
 from chunkdsl.kernels.binding import Stride
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.rewrite import by_ticket, definitions, suffix
@@ -43,8 +43,8 @@ class KernelTiles(Dealing):
                 self._place(v, f"{name}_{v.attrs['item']}")
 
     def _kernel_tiles(self, value: Value, name: str, destination: Destination, scatter) -> None:
-        if len(self.program.mesh.axes) > 1:
-            self._refuse("a kernel on a mesh of two axes", "give the op a mesh of one axis", value.span)
+        if len(self.over) > 1:
+            self._refuse("a kernel in an op over two axes together", "communicate over one of them", value.span)
         d = destination
         carried = d.kind == "hand_over" and not d.stage and scatter and scatter[2] and scatter[2].ring
         if d.kind not in ("local", "publish") and not carried:
@@ -156,7 +156,8 @@ class KernelTiles(Dealing):
         for bound, arg in zip(kernel.binding.tensors, value.args, strict=True):
             for i, (own, extent) in enumerate(zip(bound.dims, self._extents(arg), strict=True)):
                 if isinstance(own, DimRef):
-                    found[own.name] = Extent(extent.size, extent.sharded or arg.type.axis_sharding(i) is not None)
+                    axis = arg.type.axis_sharding(i)
+                    found[own.name] = Extent(extent.size, extent.sharded or (axis is not None and len(self.program.mesh.axes) == 1))
         return found
 
     def _traced(self, kernel: DeclaredKernel, values: list[Value], extents: dict[str, Extent], gathered, sent: bool):
@@ -166,15 +167,15 @@ class KernelTiles(Dealing):
 
         value = values[0]
         sizes = {name: max(1, evaluate(e.size, self.highs)) for name, e in extents.items()}
-        placement = value.type.placements[0]
-        cut = kernel.binding.results[0].dims[placement.dim].name if isinstance(placement, Shard) else ""
-        parted = frozenset(name for name, e in extents.items() if e.sharded)
+        dims = [p.dim for p in value.type.placements if isinstance(p, Shard)]
+        cuts = tuple(kernel.binding.results[0].dims[i].name for i in dims)
+        parted = frozenset(name for name, e in extents.items() if e.sharded or isinstance(e.size, Share))
         typed = [replace(t, dtype=self._held_dtype(a)) for t, a in zip(kernel.binding.tensors, value.args, strict=True)]
         made = [replace(r, dtype=self._dtype(v)) for r, v in zip(kernel.binding.results, values, strict=True)]
         binding = replace(kernel.binding, tensors=tuple(typed), results=tuple(made))
         try:
             by_ticket(kernel.source)  # a text that cannot be rewritten is not run
-            found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cut, parted))
+            found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cuts, parted))
             return found, (definitions(kernel.source), by_ticket(kernel.source, found.turns))
         except KernelFault as fault:
             path, line = kernel.source.path, fault.line

@@ -7,6 +7,7 @@ import pytest
 from kernel_specs import CALLS, COPY, HEAD, KERNELS, ROOT, SEVERAL, WIDER, checked, gathered, reduced, rows
 
 from chunkdsl.check.worlds import prove_op
+from chunkdsl.ir.meshes import ranks_of
 from chunkdsl.lower.kernel_tiles import KernelTiles
 from chunkdsl.render.module import render_module
 from chunkdsl.verify.simulate import run_op
@@ -58,7 +59,7 @@ def at_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def failures(text, folder: Path, world: int, change=None, dims=(53, 1)):
+def failures(text, folder: Path, world, change=None, dims=(53, 1)):
     made = checked(text)
     assert [d.message for d in made.report.diagnostics] == []
     small = shrink(made.schedule, world)
@@ -67,7 +68,7 @@ def failures(text, folder: Path, world: int, change=None, dims=(53, 1)):
         assert change[0] in module
         module = module.replace(*change)
     loaded, op = load(module, folder, "twin"), small.ops[0]
-    calls = [{"M": min(m * world, small.ranges[0].high)} for m in dims]
+    calls = [{"M": min(m * ranks_of(world), small.ranges[0].high)} for m in dims]
     rows = run_op(loaded, "Zoo", small, op, made.program.ops[0], world, 0, calls, pointers=False)
     return [f"{r.check}: {r.detail}" for r in rows if not r.passed]
 
