@@ -31,7 +31,7 @@ class Unified:
     """What a call makes of one of the kernel's sizes."""
 
     size: SymSize
-    axis: int | None
+    axes: tuple[int, ...]
     name: str | None
     operand: Operand
     dim: int
@@ -86,25 +86,21 @@ def unify(e: Expressions, kernel: DeclaredKernel, bound, operand: Operand, sizes
     if not wide_enough(e, kernel, bound, t.dtype, operand.span):
         return False
     for i, (own, size) in enumerate(zip(bound.dims, t.shape, strict=True)):
-        axis = t.axis_sharding(i)
-        if sum(shards(p, i) for p in t.placements) > 1:
-            e.fail(kernel_argument(f"dimension {i} of `{bound.name}` is sharded over two axes", operand.span,
-                                   e.speech.type(operand), (where,), "gather it over the inner one"))
-            return False
+        axes = tuple(axis for axis, p in enumerate(t.placements) if shards(p, i))
         if not isinstance(own, DimRef):
-            if own != size or axis is not None:
+            if own != size or axes:
                 e.fail(kernel_argument(f"dimension {i} of `{bound.name}` is {own}, this is {operand.dim_text(i)}",
                                        operand.span, e.speech.type(operand), (where,), "the kernel item says so"))
                 return False
             continue
-        known = sizes.setdefault(own.name, Unified(size, axis, operand.dims[i], operand, i))
-        if (known.size, known.axis) != (size, axis):
+        known = sizes.setdefault(own.name, Unified(size, axes, operand.dims[i], operand, i))
+        if (known.size, known.axes) != (size, axes):
             first = known.operand
             said = f"`{own.name}` is {first.dim_text(known.dim)} in {e.speech.type(first)}"
             labels = (Label(first.span, said), where)
             e.fail(kernel_argument(
                 f"`{own.name}` of `{kernel.name}` is {first.dim_text(known.dim)} and {operand.dim_text(i)}"
-                + ("" if known.axis == axis else ", sharded in one of them"),
+                + ("" if known.axes == axes else ", sharded in one of them"),
                 operand.span, e.speech.type(operand), labels, "a size is the same, and placed alike, everywhere",
             ))  # fmt: skip
             return False
@@ -139,7 +135,7 @@ def result_type(
         names.append(known.name if known else None)
     placements: list[Placement] = [Replicate()] * len(e.file.mesh.axes)
     for name, known in sizes.items():
-        if known.axis is None:
+        if not known.axes:
             continue
         places = [i for i, d in enumerate(bound.dims) if d == DimRef(name)]
         labels = (Label(known.operand.span, e.speech.type(known.operand)), where)
@@ -147,11 +143,12 @@ def result_type(
             e.fail(kernel_size_sharded(name, "and the result does not have it", call.span, labels,
                                        f"gather it, or write `sum {name}` behind the result if it is added over"))
             return None
-        if placements[known.axis] != Replicate() or len(places) > 1:
+        if any(placements[axis] != Replicate() for axis in known.axes) or len(places) > 1:
             e.fail(kernel_size_sharded(name, "and so is another size of the result, over the same axis", call.span,
                                        labels, "gather one of them"))
             return None
-        placements[known.axis] = Shard(places[0]) if places else Partial()
+        for axis in known.axes:
+            placements[axis] = Shard(places[0]) if places else Partial()
     dtype = DType(bound.dtype) if bound.dtype else operands[0].type.dtype
     if not wide_enough(e, kernel, bound, dtype, call.span):
         return None

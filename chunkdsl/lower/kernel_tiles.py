@@ -156,8 +156,8 @@ class KernelTiles(Dealing):
         for bound, arg in zip(kernel.binding.tensors, value.args, strict=True):
             for i, (own, extent) in enumerate(zip(bound.dims, self._extents(arg), strict=True)):
                 if isinstance(own, DimRef):
-                    axis = arg.type.axis_sharding(i)
-                    found[own.name] = Extent(extent.size, extent.sharded or (axis is not None and len(self.program.mesh.axes) == 1))
+                    alone = len(self.program.mesh.axes) == 1 and arg.type.axis_sharding(i) is not None
+                    found[own.name] = Extent(extent.size, extent.sharded or alone)
         return found
 
     def _traced(self, kernel: DeclaredKernel, values: list[Value], extents: dict[str, Extent], gathered, sent: bool):
