@@ -17,6 +17,7 @@ FILES = (
     "words.py",
     "neighbours.py",
     "pieces.py",
+    "prepared.py",
     "machine.py",
     "live.py",
     "gradients.py",

@@ -109,3 +109,18 @@ def cast_to_declared(cls, device):
             return cls.operator(*tensors, *args[len(tensors) :])
 
     return run
+
+
+def unobserved(tensors):
+    """Does nobody but the caller see this call? No tracer, mode, transform, profiler or autocast, no gradient, and
+    tensors of no other class. Then it goes past torch's dispatcher, which costs the host more than most launches."""
+    if torch.autograd._profiler_enabled() or torch.is_autocast_enabled("cuda"):
+        return False
+    if torch.is_autocast_enabled("cpu") or torch._C._get_tracing_state() is not None:
+        return False
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    plain, gradients = (torch.Tensor, torch.nn.Parameter), torch.is_grad_enabled()
+    return not any(type(t) not in plain or (gradients and t.requires_grad) for t in tensors)

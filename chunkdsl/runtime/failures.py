@@ -77,7 +77,7 @@ class Failures(Arguments):
             raise self.dead(self.machine.failure)
         if self.why_not is not None:
             return
-        kind = int(self.record[0])
+        kind = self.verdict.value
         if kind == 0 and look and int(self.state.local[1]) != 0:
             kind = 2
         if kind != 0:

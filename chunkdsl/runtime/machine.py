@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 import triton
 
+from chunkdsl.runtime.prepared import PreparedLaunches
+
 
 @dataclass(frozen=True)
 class Symmetric:
@@ -46,13 +48,12 @@ def residency(registers, shared, warps, limits):
     return {"PER_SM": many, "maxnreg": min(255, limits[1] // (threads * many) // 8 * 8)}
 
 
-class Machine:
+class Machine(PreparedLaunches):
     """One rank's device. `lane` is "main" (the caller's current stream) or the name of a copy lane. `failure` says why
     the process group is of no more use."""
 
     ROLL_CALLS: ClassVar = {}
     PATIENCE = 5.0  # seconds of a roll call
-    PREPARES = False  # whether played launches go past Triton (`prepared`): not run on a GPU so far
     failure = ""
 
     def __init__(self, group, device):
@@ -62,7 +63,7 @@ class Machine:
         self.device = torch.device(device)
         self.sms = 0
         self.target = "cpu"
-        self._lanes = {}
+        self._lanes, self._events = {}, {}
         self._keep = []
         self._last = None
         self._made = {}  # kernel: what its first launch compiled it to, warps
@@ -73,16 +74,22 @@ class Machine:
             self.sms = properties.multi_processor_count
             if torch.version.hip:
                 self.target = properties.gcnArchName.split(":")[0]
-                library = ctypes.CDLL("libamdhip64.so")
-                self._memcpy, self._new_stream = library.hipMemcpyAsync, library.hipStreamCreateWithFlags
-                self._end_stream = library.hipStreamDestroy
-                self._memcpy_rows = library.hipMemcpy2DAsync
+                hip = ctypes.CDLL("libamdhip64.so")
+                self._take(hip.hipMemcpyAsync, hip.hipMemcpy2DAsync, hip.hipStreamCreateWithFlags, hip.hipStreamDestroy)
             else:
                 self.target = f"sm_{properties.major}{properties.minor}"
-                library = ctypes.CDLL("libcuda.so.1")
-                self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
-                self._end_stream = library.cuStreamDestroy_v2
-                self._memcpy_rows = library.cuMemcpy2DAsync_v2
+                self._take_driver()
+
+    def _take_driver(self):
+        cuda = ctypes.CDLL("libcuda.so.1")
+        self._take(cuda.cuMemcpyAsync, cuda.cuMemcpy2DAsync_v2, cuda.cuStreamCreate, cuda.cuStreamDestroy_v2)
+
+    def _take(self, copy, copy_rows, new_stream, end_stream):
+        """Functions of the driver. Of the one that is called most the arguments are plain numbers."""
+        address = ctypes.c_void_p
+        copy.argtypes = (address, address, ctypes.c_size_t, address)
+        self._memcpy, self._memcpy_rows = copy, copy_rows
+        self._new_stream, self._end_stream = new_stream, end_stream
 
     def among(self, ranks, group):
         """The same device among some of its ranks (ascending, as it counts), whose process group is `group`."""
@@ -142,35 +149,6 @@ class Machine:
         self._made.setdefault(kernel, (made, warps))
         return made
 
-    def prepared(self, made, kernel, programs, args, constants, warps, stages):
-        """A function that starts a launch like one that has been made, without Triton's look at each argument; it takes
-        [(name, value)] of the arguments that are other ones, of equal dtypes and alignment. None if not
-        PREPARES, and on AMD, where Triton compiles by the size of a tensor's storage too."""
-        if not self.PREPARES or torch.version.hip:
-            return None
-        names = kernel.arg_names
-        missing = {n: kernel.signature.parameters[n].default for n in names if n not in args and n not in constants}
-        held = [{**missing, **args, **constants}[name] for name in names]
-        grid = (*programs, 1, 1)[:3] if isinstance(programs, tuple) else (programs, 1, 1)
-        at = {name: i for i, name in enumerate(names)}
-        hooks, device = triton.knobs.runtime, self.device
-        start, function, packed = made.run, made.function, made.packed_metadata
-
-        def again(changed):
-            triton.set_allocator(self._scratch)
-            values = held.copy()
-            for name, value in changed:
-                values[at[name]] = value
-            stream = torch.cuda.current_stream(device).cuda_stream
-            enter, leave = hooks.launch_enter_hook, hooks.launch_exit_hook
-            if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # a profiler looks at launches
-                said = made.launch_metadata(grid, stream, *values)
-                start(*grid, stream, function, packed, said, enter, leave, *values)
-            else:
-                start(*grid, stream, function, packed, None, None, None, *values)
-
-        return again
-
     def fit(self, kernel, around=None):
         """Options for a launch of `around`, a kernel with `kernel` inside, which has been launched before: as many
         programs of it on a multiprocessor (PER_SM) as of the kernel alone. `around` is kept to the registers that this
@@ -217,11 +195,9 @@ class Machine:
     def copy(self, destination, source, nbytes, lane, label=""):
         """Copy bytes between two addresses in lane order, by a copy engine where the two ends allow it. `label` names
         the chunk to a profiler."""
-        stream = self._stream(lane).cuda_stream
         if label:
             torch.cuda.nvtx.mark(label)
-        places = (ctypes.c_void_p(destination), ctypes.c_void_p(source))
-        code = self._memcpy(*places, ctypes.c_size_t(nbytes), ctypes.c_void_p(stream))
+        code = self._memcpy(destination, source, nbytes, self._stream(lane).cuda_stream)
         if code:
             raise RuntimeError(f"asynchronous copy of {nbytes} bytes failed with driver error {code}")
 
@@ -244,11 +220,15 @@ class Machine:
 
     def fork(self, lane):
         """Work given to `lane` from now on starts after everything given to the main lane so far."""
-        self._stream(lane).wait_stream(torch.cuda.current_stream(self.device))
+        event = self._events[lane]
+        event.record(torch.cuda.current_stream(self.device))
+        self._lanes[lane].wait_event(event)
 
     def join(self, lane):
         """Work given to the main lane from now on starts after everything given to `lane` so far."""
-        torch.cuda.current_stream(self.device).wait_stream(self._stream(lane))
+        event = self._events[lane]
+        event.record(self._lanes[lane])
+        torch.cuda.current_stream(self.device).wait_event(event)
 
     def begin_call(self, name, fused=True):
         """Outside a capture, a call on another stream waits for the previous call's end."""
@@ -264,7 +244,8 @@ class Machine:
     def end_call(self):
         if self.device.type == "cuda":
             if not torch.cuda.is_current_stream_capturing():
-                self._last = torch.cuda.current_stream(self.device).record_event()
+                self._last = self._last or torch.cuda.Event()
+                self._last.record(torch.cuda.current_stream(self.device))
             torch.cuda.nvtx.range_pop()
 
     def release(self):
@@ -273,6 +254,7 @@ class Machine:
         for stream in self._lanes.values():
             self._end_stream(ctypes.c_void_p(stream.cuda_stream))
         self._lanes.clear()
+        self._events.clear()
         self.group = None
 
     def synchronize(self):
@@ -293,6 +275,7 @@ class Machine:
         if code:
             raise RuntimeError(f"creating a stream failed with driver error {code}")
         self._lanes[lane] = torch.cuda.ExternalStream(stream.value, device=self.device)
+        self._events[lane] = torch.cuda.Event()  # whoever waits for it waits for what was recorded last by then
 
     def timeout(self):
         """Seconds after which the process group gives up."""

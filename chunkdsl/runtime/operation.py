@@ -6,6 +6,7 @@ A generated class derives from `Operation` and supplies tables (PARAMETERS, RESU
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 import warnings
@@ -15,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.arguments import cdiv, shard_rows
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
+from chunkdsl.runtime.dispatch import unobserved
 from chunkdsl.runtime.failures import Failures
 from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
@@ -77,6 +79,7 @@ class Operation(Failures, PlacedCalls, Replays):
             m, name = self.machine, self.NAME
             self.state = m.symmetric(f"{name}_state", (16,), torch.int32)
             self.record = m.pinned(f"{name}_record", (8,), torch.int32)
+            self.verdict = ctypes.c_int32.from_address(self.record.data_ptr())  # its first word, read at every call
             self.word = m.pinned(f"{name}_word", (1,), torch.int32)
             self.opening = m.zeros(f"{name}_opening", (8,), torch.int32)
             self.closed = m.symmetric(f"{name}_closed", (self.world,), torch.int32) if self.CLOSING else None
@@ -115,9 +118,11 @@ class Operation(Failures, PlacedCalls, Replays):
     def __call__(self, *tensors, out=None, **given):
         """The fused op; its fallback below the gate or where hardware or shape does not suit."""
         self.count(tensors, given)
+        sizes = [given.get(name) for name in self.RANGES]
+        if out is None and not torch.compiler.is_compiling() and not self.INOUT and unobserved(tensors):
+            return self.call(tensors, dict(zip(self.RANGES, sizes, strict=True)), None)
         if any_placed(tensors):
             return self.placed(self, tensors, given, out)
-        sizes = [given.get(name) for name in self.RANGES]
         if out is None:
             if self.FORWARD and self.differentiated(tensors):
                 forward = self.partner(self.FORWARD)
@@ -132,13 +137,16 @@ class Operation(Failures, PlacedCalls, Replays):
         """What the operator does: `tensors` and sizes as the caller gave them, `out` None or a tensor a result."""
         self.check()
         key = self.key_of(tensors, given)
-        dims, tape = (key is not None and self.tapes.get(key)) or (None, None)
+        dims, tape, shapes = (key is not None and self.tapes.get(key)) or (None, None, None)
         if dims is None:
             tensors, dims = self.agreed(tensors, given)
             reason = self.unfused(dims)
             if reason is not None:
                 return self._unfused(reason, tensors, dims, out)
-        results = self.results(dims, out)
+        if shapes is None or out is not None:
+            results = self.results(dims, out)
+        else:
+            results = [self.machine.empty(*shape) for shape in shapes]
         self.machine.begin_call(self.NAME)
         try:
             if tape is not None:

@@ -20,6 +20,20 @@ def moved(descriptor, tensor):
     return made
 
 
+def argument_of(where, tensors):
+    """What a launch gets of a call's tensors: one of them as it is, as another dtype or a part of it; in a descriptor
+    where there was one."""
+    slot, change, descriptor = where
+    value = tensors[slot]
+    if change is not None:
+        value = value.view(*change) if len(change) == 1 else part_of(value, *change)
+    return value if descriptor is None else moved(descriptor, value)
+
+
+def part_of(tensor, shape, stride, offset):
+    return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
+
+
 class Tape:
     """Stands in for the machine while a call runs; passes everything on. `good`: the call can be played again."""
 
@@ -31,8 +45,9 @@ class Tape:
         self.machine, self.owned, self.tensors = machine, owned, tensors
         self.spans = [(t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for t in tensors]
         edges = sorted(span for span in self.spans if span[0] < span[1])
+        self.steps, self.shares = [], False  # functions of (tensors, what `begin_play` says), and whether any needs it
         # Tensors that share memory cannot be told apart by their addresses.
-        self.steps, self.good = [], all(end <= low for (_, end), (low, _) in pairwise(edges))
+        self.good = all(end <= low for (_, end), (low, _) in pairwise(edges))
 
     def __getattr__(self, name):
         if name not in self.QUIET:
@@ -41,63 +56,84 @@ class Tape:
 
     def launch(self, kernel, programs, args, constants, warps, stages, early=False):
         made = self.machine.launch(kernel, programs, args, constants, warps, stages, early)
-        values, places = dict(args), []
+        values, fills = dict(args), {}
         for name, value in args.items():
             if value is None or isinstance(value, (int, float, str, tuple)):
                 continue
             tensor = value.base if hasattr(value, "block_shape") else value
-            slot = self.slot_of(tensor)
-            if slot is not None:
-                places.append((name, slot, *self.emptied(value)))
+            where = self.place_of(tensor)
+            if where is not None:
+                fills[name] = (*where, moved(value, None) if hasattr(value, "block_shape") else None)
                 values[name] = None
-        start = self.machine.prepared(made, kernel, programs, values, constants, warps, stages)
-        again = (kernel, programs, constants, warps, stages, early)
-        self.steps.append((start, values if start is None else None, places, again))
+        start = self.machine.prepared(made, kernel, programs, values, constants, tuple(fills))
+        filled = tuple(fills.values())
+        if start is None:
+            options, names, machine = (constants, warps, stages, early), tuple(fills), self.machine
 
-    def slot_of(self, tensor):
-        """Which tensor of the call this is, or None for one of the instance; `good` ends with any other."""
+            def again(tensors, shared):
+                found = zip(names, (argument_of(f, tensors) for f in filled), strict=True)
+                machine.launch(kernel, programs, {**values, **dict(found)}, *options)
+
+        else:
+            self.shares = True
+
+            def again(tensors, shared):
+                start([argument_of(f, tensors) for f in filled], shared)
+
+        self.steps.append(again)
+
+    def place_of(self, tensor):
+        """Where a tensor comes from in the call: (slot, what to do to it). None for one of the instance; `good` ends
+        with any other."""
         if not isinstance(tensor, torch.Tensor):
             self.good = False
             return None
+        at = tensor.data_ptr()
         for slot, mine in enumerate(self.tensors):
-            if tensor is mine or (tensor.data_ptr() == mine.data_ptr() and tensor.nbytes == mine.nbytes > 0):
-                return slot
-        self.good &= self.is_owned(tensor.data_ptr())
+            if tensor is mine or (at == mine.data_ptr() and tensor.nbytes == mine.nbytes > 0):
+                return slot, None if tensor.dtype == mine.dtype else (tensor.dtype,)
+        for slot, (low, end) in enumerate(self.spans):
+            mine = self.tensors[slot]
+            if low <= at and at + tensor.nbytes <= end and tensor.dtype == mine.dtype and tensor.is_contiguous():
+                return slot, (tensor.shape, tensor.stride(), (at - low) // tensor.element_size())
+        self.good &= self.is_owned(at)
         return None
 
     def is_owned(self, address):
         return any(low <= address < end for low, end in self.owned)
 
-    @staticmethod
-    def emptied(value):
-        """(descriptor without its tensor or None, dtype as which the kernel reads): nothing of the call is kept."""
-        if hasattr(value, "block_shape"):  # a tensor descriptor, of Triton or of Gluon
-            return moved(value, None), value.base.dtype
-        return None, value.dtype
-
     def copy(self, destination, source, nbytes, lane, label=""):
         self.machine.copy(destination, source, nbytes, lane, label)
-        self.note_copy("copy", (destination, source), (nbytes, lane, label))
+        self.note_copy((destination, source), lambda to, at: self.machine.copy(to, at, nbytes, lane, label))
 
     def copy_rows(self, destination, pitch, source, source_pitch, width, height, lane, label=""):
-        self.machine.copy_rows(destination, pitch, source, source_pitch, width, height, lane, label)
-        self.note_copy("copy_rows", (destination, source), (pitch, source_pitch, width, height, lane, label))
+        rest = (width, height, lane, label)
+        self.machine.copy_rows(destination, pitch, source, source_pitch, *rest)
+        again = lambda to, at: self.machine.copy_rows(to, pitch, at, source_pitch, *rest)  # noqa: E731
+        self.note_copy((destination, source), again)
 
-    def note_copy(self, name, addresses, rest):
+    def note_copy(self, addresses, again):
         found = []
         for address in addresses:
             inside = [(slot, address - low) for slot, (low, end) in enumerate(self.spans) if low <= address < end]
             self.good &= bool(inside) or self.is_owned(address)
             found.append(inside[0] if inside else (None, address))
-        self.steps.append((name, found, rest, None))
+        if found[0][0] is found[1][0] is None:
+            self.steps.append(lambda tensors, shared: again(*addresses))
+            return
+
+        def copy_again(tensors, shared):
+            again(*(at if slot is None else tensors[slot].data_ptr() + at for slot, at in found))
+
+        self.steps.append(copy_again)
 
     def fork(self, lane):
         self.machine.fork(lane)
-        self.steps.append(("fork", lane, None, None))
+        self.steps.append(lambda tensors, shared: self.machine.fork(lane))
 
     def join(self, lane):
         self.machine.join(lane)
-        self.steps.append(("join", lane, None, None))
+        self.steps.append(lambda tensors, shared: self.machine.join(lane))
 
     def done(self):
         """Let go of the call's tensors."""
@@ -106,35 +142,9 @@ class Tape:
 
     def play(self, tensors):
         """The same call with other tensors, equal in shape, dtype and device, contiguous and aligned."""
-        machine = self.machine
-        for what, first, second, third in self.steps:
-            if third is None and isinstance(what, str):
-                self.play_other(what, first, second, tensors)
-                continue
-            filled = []
-            for name, slot, descriptor, dtype in second:
-                value = tensors[slot]
-                if value.dtype != dtype:
-                    value = value.view(dtype)
-                if descriptor is not None:
-                    value = moved(descriptor, value)
-                filled.append((name, value))
-            if what is not None:
-                what(filled)
-            else:
-                kernel, programs, *options = third
-                machine.launch(kernel, programs, {**first, **dict(filled)}, *options)
-
-    def play_other(self, what, first, second, tensors):
-        if what in ("fork", "join"):
-            getattr(self.machine, what)(first)
-            return
-        to, source = (at if slot is None else tensors[slot].data_ptr() + at for slot, at in first)
-        if what == "copy":
-            self.machine.copy(to, source, *second)
-        else:
-            pitch, source_pitch, *rest = second
-            self.machine.copy_rows(to, pitch, source, source_pitch, *rest)
+        shared = self.machine.begin_play() if self.shares else None
+        for step in self.steps:
+            step(tensors, shared)
 
 
 class Replays:
@@ -175,4 +185,4 @@ class Replays:
             self.machine = machine
         if len(self.tapes) >= tape.MOST:
             del self.tapes[next(iter(self.tapes))]
-        self.tapes[key] = (dims, tape.done())
+        self.tapes[key] = (dims, tape.done(), [(tuple(r.shape), r.dtype) for r in results])

@@ -109,7 +109,7 @@ class SimMachine:
         """No: here a kernel starts when those ahead of it have ended."""
         return False
 
-    def prepared(self, made, kernel, programs, args, constants, warps, stages):
+    def prepared(self, made, kernel, programs, args, constants, changing):
         """None: a launch that is made again is queued as the first was."""
 
     def multicast(self, memory):

@@ -53,15 +53,18 @@ def stub(machine_class, world):
         def launch(self, kernel, programs, args, constants, warps, stages, early=False):
             return None
 
-        def prepared(self, made, kernel, programs, args, constants, warps, stages):
+        def begin_play(self):
+            return None
+
+        def prepared(self, made, kernel, programs, args, constants, changing):
             names = kernel.arg_names
             held = [{**args, **constants}.get(name) for name in names]
-            at = {name: i for i, name in enumerate(names)}
+            places = [names.index(name) for name in changing]
 
-            def again(changed):
+            def again(changed, shared):
                 values = held.copy()
-                for name, value in changed:
-                    values[at[name]] = value
+                for place, value in zip(places, changed, strict=True):
+                    values[place] = value
 
             return again
 

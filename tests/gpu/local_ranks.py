@@ -6,7 +6,6 @@ For tests only: it shows that emitted kernels, flags and copies work on hardware
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 
@@ -46,10 +45,8 @@ class LocalMachine(Machine):
         self.device = torch.device("cuda", 0)
         properties = torch.cuda.get_device_properties(self.device)
         self.sms, self.target = sms, f"sm_{properties.major}{properties.minor}"
-        library = ctypes.CDLL("libcuda.so.1")
-        self._memcpy, self._new_stream = library.cuMemcpyAsync, library.cuStreamCreate
-        self._memcpy_rows, self._end_stream = library.cuMemcpy2DAsync_v2, library.cuStreamDestroy_v2
-        self._lanes, self._keep, self._last, self._made, self.group = {}, [], None, {}, None
+        self._take_driver()
+        self._lanes, self._events, self._keep, self._last, self._made, self.group = {}, {}, [], None, {}, None
 
     def symmetric(self, name, shape, dtype):
         local = torch.zeros(shape, dtype=dtype, device=self.device)

@@ -1,5 +1,7 @@
 """Calls that are launched again from what the first of their sizes noted: when, with which tensors, and when not."""
 
+import gc
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -60,17 +62,31 @@ def test_what_cannot_be_told_apart_is_launched_anew(two_ops, ranks, draw, same_b
     assert ranks(two_ops, body) == [[True] * 5] * 2
 
 
-def test_nothing_of_a_call_is_kept_and_nothing_after_close(two_ops, ranks, draw):
+@pytest.mark.parametrize("past_triton", [False, True])
+def test_nothing_of_a_call_is_kept(two_ops, past_triton):
+    module, mine = two_ops.__init__.__globals__, [torch.zeros(16, 16), torch.zeros(2, 16), torch.zeros(8)]
+    start = (lambda changed, shared: None) if past_triton else None
+    machine = SimpleNamespace(
+        launch=lambda *a: None, prepared=lambda *a: start, copy=lambda *a: None, begin_play=lambda: None
+    )
+    tape = module["Tape"](machine, [], mine)
+    descriptor = TensorDescriptor(mine[0], [16, 16], [16, 1], [8, 8])
+    tape.launch("kernel", 1, {"a": descriptor, "b": mine[1][1], "c": mine[2], "n": 3}, {}, 4, 1)
+    tape.copy(mine[0].data_ptr(), mine[2].data_ptr(), 32, "main")
+    gone, tape = [weakref.ref(t) for t in mine], tape.done()
+    mine.clear()
+    del descriptor
+    gc.collect()
+    assert tape is not None and [ref() for ref in gone] == [None] * 3
+
+
+def test_nothing_is_played_after_close(two_ops, ranks, draw):
     parts, _ = draw(ROWS, 1)
 
     def body(m, machine):
         m.up(*parts["up"][0])
         m.check()
-        ((_, tape),) = m.up.tapes.values()
-        mine = {t.data_ptr() for t in parts["up"][0]}
-        held = [v for _, values, _, _ in tape.steps for v in (values or {}).values()]
-        tensors = [t for v in held if isinstance(t := getattr(v, "base", v), torch.Tensor)]
-        assert tensors and not mine & {t.data_ptr() for t in tensors} and tape.tensors is None
+        assert len(m.up.tapes) == 1
         m.close()
         return m.up.tapes
 
@@ -81,23 +97,25 @@ def test_a_prepared_launch_hands_triton_s_launcher_what_triton_would(two_ops, mo
     """Arguments in the kernel's order, those of this call in their places, hooks as they are now."""
     module = two_ops.__init__.__globals__
     machine, kernel = module["Machine"].__new__(module["Machine"]), module["open_call"]
-    machine.device, machine.PREPARES, seen = "cuda:0", True, []
+    machine.device, seen = "cuda:0", []
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=77))
     made = SimpleNamespace(
         run=lambda *a: seen.append(a), function="function", packed_metadata="packed",
         launch_metadata=lambda grid, stream, *values: ("said", grid, stream),
     )  # fmt: skip
-    args, constants = {"state": None, "word": 5, "active": 1}, {"HOST_WORD": True}
-    again = machine.prepared(made, kernel, 3, args, constants, 4, 1)
-    again([("state", "here")])
+    args, constants = {"state": None, "word": 5, "active": 1}, {"HOST_WORD": True, "SLOTS": 1}
+    again = machine.prepared(made, kernel, 3, args, constants, ("state",))
+    again(["here"], machine.begin_play())
     hooks, note = triton.knobs.runtime.launch_enter_hook, lambda said: None
     hooks.add(note)
-    again([("state", "there")])
+    again(["there"], machine.begin_play())
     hooks.remove(note)
-    assert kernel.arg_names == ["state", "word", "active", "HOST_WORD"]
+    assert kernel.arg_names == ["state", "word", "active", "HOST_WORD", "SLOTS"]
     head, leave = (3, 1, 1, 77, "function", "packed"), triton.knobs.runtime.launch_exit_hook
-    assert seen[0] == (*head, None, None, None, "here", 5, 1, True)
-    assert seen[1] == (*head, ("said", (3, 1, 1), 77), hooks, leave, "there", 5, 1, True)
+    assert seen[0] == (*head, None, None, None, "here", 5, 1, True, 1)
+    assert seen[1] == (*head, ("said", (3, 1, 1), 77), hooks, leave, "there", 5, 1, True, 1)
+    machine.PREPARES = False
+    assert machine.prepared(made, kernel, 3, args, constants, ("state",)) is None
 
 
 def test_a_descriptor_is_the_noted_one_on_another_tensor(two_ops):
@@ -114,10 +132,23 @@ def test_a_descriptor_is_the_noted_one_on_another_tensor(two_ops):
     assert seen[1]["a"].block_shape == [8, 8] and seen[1]["n"] == 3
 
 
-@pytest.mark.parametrize("stranger", [torch.zeros(4), "a view of it"])
+def test_a_part_of_a_tensor_is_that_part_of_the_next_one(two_ops):
+    """A matrix out of a stack, as `w[1]` is; the tensor may begin anywhere in its storage."""
+    module, seen = two_ops.__init__.__globals__, []
+    machine = SimpleNamespace(
+        launch=lambda kernel, programs, args, *rest: seen.append(args["a"]), prepared=lambda *a: None
+    )
+    first, second = torch.arange(24.0).view(2, 3, 4), torch.arange(100.0)[10:34].view(2, 3, 4)
+    tape = module["Tape"](machine, [], (first,))
+    tape.launch("kernel", 1, {"a": first[1]}, {}, 4, 1)
+    tape.done().play((second,))
+    assert torch.equal(seen[1], second[1]) and seen[1].data_ptr() == second[1].data_ptr()
+
+
+@pytest.mark.parametrize("stranger", [torch.zeros(4), "columns of it"])
 def test_an_unknown_pointer_is_never_played(two_ops, stranger):
-    module, mine = two_ops.__init__.__globals__, torch.zeros(16)
+    module, mine = two_ops.__init__.__globals__, torch.zeros(4, 4)
     machine = SimpleNamespace(launch=lambda *a: None, prepared=lambda *a: None)
     tape = module["Tape"](machine, [], (mine,))
-    tape.launch("kernel", 1, {"a": mine[4:8] if isinstance(stranger, str) else stranger}, {}, 4, 1)
+    tape.launch("kernel", 1, {"a": mine[:, 1] if isinstance(stranger, str) else stranger}, {}, 4, 1)
     assert tape.done() is None
