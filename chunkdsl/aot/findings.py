@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
-TEXTS = ("ttgir", "ptx", "source", "compiled")
+TEXTS = ("ttgir", "ptx", "amdgcn", "source", "compiled")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`line` is 1-based in `text` ("ttgir", "ptx", "source"); 0 when the finding is about the whole kernel.
+    """`line` is 1-based in `text` ("ttgir", "ptx", "amdgcn", "source"); 0 when the finding is about the whole kernel.
     `excerpt` is the offending line, `kernel` and `target` are filled in by `lint`."""
 
     lint: str
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Lint:
-    """`run(text)` for "ttgir", "ptx" and "source"; `run(compiled)` for "compiled". `why` is its docstring."""
+    """`run(text)` for "ttgir", "ptx", "amdgcn" and "source"; `run(compiled)` for "compiled". `why` is its docstring."""
 
     name: str
     text: str

@@ -1,20 +1,20 @@
 """All lints over one compiled kernel. The rules are those of synchronisation: each lint's docstring says why.
 
-A finding is text evidence, not a proof; silence means that none of these faults is visible, no more. Nothing reads
-amdgcn: on AMD the lints over TTGIR and over the source run, those over PTX do not.
+A finding is text evidence, not a proof; silence means that none of these faults is visible, no more. On AMD the lints
+over TTGIR, amdgcn and the source run, those over PTX do not.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from chunkdsl.aot import lint_flags, lint_gathered, lint_memory, lint_order, lint_pipeline, lint_source
+from chunkdsl.aot import lint_amdgcn, lint_flags, lint_gathered, lint_memory, lint_order, lint_pipeline, lint_source
 from chunkdsl.aot.findings import LINTS, Finding, Lint
 from chunkdsl.aot.targets import Compiled, find_target
 
 __all__ = ["FAMILIES", "LINTS", "Finding", "Lint", "lint"]
 
-FAMILIES = (lint_pipeline, lint_gathered, lint_order, lint_flags, lint_memory, lint_source)
+FAMILIES = (lint_pipeline, lint_gathered, lint_order, lint_flags, lint_memory, lint_amdgcn, lint_source)
 
 
 def lint(
@@ -29,7 +29,8 @@ def lint(
     if unknown:
         raise ValueError(f"no lint called {', '.join(sorted(unknown))}")
     chosen = find_target(target or compiled.target)
-    texts = {"ttgir": compiled.ttgir, "ptx": compiled.ptx, "source": kernel_source, "compiled": compiled}
+    texts = {"ttgir": compiled.ttgir, "ptx": compiled.ptx, "amdgcn": compiled.amdgcn, "source": kernel_source}
+    texts |= {"compiled": compiled}
     found = []
     for rule in LINTS.values():
         if rule.name not in skip and texts[rule.text] and (chosen.nvidia or not rule.nvidia_only):

@@ -73,6 +73,18 @@ CASES = [
         ("publish", "sm_90", {"FORM": "loop"}),
         ("publish", "sm_80", {"FORM": "barrier"}),
     ),
+    *[
+        (lint, (kernel, "gfx942", {"FORM": fault}), (kernel, "gfx942", {"FORM": mended}))
+        for lint, kernel, fault, mended in (
+            ("release-without-barrier-amd", "publish", "bare", "barrier"),
+            ("release-without-barrier-amd", "publish", "branch", "claim"),
+            ("release-before-write-back-amd", "publish", "loop", "barrier"),
+            ("flag-at-narrow-scope-amd", "publish", "narrow", "local"),
+            ("flag-at-narrow-scope-amd", "consume", "gpu", "right"),
+            ("load-without-invalidate-amd", "consume", "relaxed", "right"),
+            ("acquire-by-one-wave-amd", "consume", "dropped", "right"),
+        )
+    ],
     (
         "access-before-early-start",
         ("start", "sm_90", {"FORM": "late"}),
@@ -252,6 +264,8 @@ def test_every_lint_has_a_fault_and_a_reason():
     assert all(len(rule.why) > 60 for rule in LINTS.values())
 
 
+# The compiler's wait (lint_amdgcn.py), and the last poll of the word that ends a wait early: it guards no data.
+IN_REFERENCE_ON_AMD = frozenset({"release-before-write-back-amd", "acquire-by-one-wave-amd"})
 VARIANTS = [("sm_80", False), ("sm_90", False), ("sm_90", True), ("sm_100", False), ("sm_100", True), ("gfx942", False)]
 
 
@@ -269,7 +283,7 @@ def test_reference_kernel_is_clean_and_pipelined(reference, target, tma):
     (use,) = machine.uses
     compiled = compile_kernel(use, target)
     with open(reference.__file__) as file:
-        assert lint(compiled, target, file.read()) == []
+        assert lint(compiled, target, file.read(), IN_REFERENCE_ON_AMD) == []
     (loop,) = dot_loops(read_ttgir(compiled.ttgir))
     assert loop.name == "scf.for"
     buffers = "3x64x64xbf16" if target in ("sm_90", "sm_100") else "2x64x64xbf16"
