@@ -22,7 +22,7 @@ from chunkdsl.syntax import nodes
 OP_NAMES_TAKEN = (
     "check", "close", "placements", "symmetric_bytes", "machine", "mesh", "ranks", "pid", "limit", "check_calls",
     "bounds", "why_not", "tma", "AXES", "RANKS", "NAME", "OPS", "RANGES", "PROVEN", "DIGEST", "TUNED", "COMMAND",
-    "GENERATOR",
+    "GENERATOR", "warps",
 )  # fmt: skip
 ARGUMENTS_TAKEN = ("self", "out")
 KINDS = ("axis", "dim", "tensor", "op", "kernel", "plan")  # of names that may not be declared twice

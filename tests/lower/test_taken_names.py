@@ -17,6 +17,7 @@ def test_every_attribute_of_an_instance_is_refused_as_the_name_of_an_op():
             for t in target.elts if isinstance(target, ast.Tuple) else [target]:
                 if isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name) and t.value.id == "self":
                     names.add(t.attr)
-    names |= {e.id for n in cls.body if isinstance(n, ast.Assign) for e in n.targets[0].elts}
+    targets = [n.targets[0] for n in cls.body if isinstance(n, ast.Assign)]
+    names |= {e.id for t in targets for e in (t.elts if isinstance(t, ast.Tuple) else [t])}
     assert len(names) > 10
     assert {n for n in names if not n.startswith("_")} <= set(OP_NAMES_TAKEN)  # those with one are never taken
