@@ -23,7 +23,7 @@ def keep_order(gather: Value, staging: Staging, turns: tuple[Turns, ...], path: 
     if gather.policy.order is not None:
         span = gather.policy.spans.get("order", gather.span)
         return order_of_a_loop(f"{path}:{turns[0].line}", gather.policy.order, span)
-    where = f"{op}: all_gather({staging.source})"
+    where = f"{op}: {gather.kind}({staging.source})"
     for i, choice in enumerate(choices):
         if (choice.where, choice.key) == (where, "order"):
             choices[i] = replace(choice, value=ORDER, why=WHY, runner_up="")

@@ -55,7 +55,7 @@ class KernelTiles(Dealing):
         for bound, arg in zip(kernel.binding.tensors, value.args, strict=True):
             if len(bound.block) > 1:
                 self._aligned(arg, arg.span)
-            if self._comes_in_order(arg):
+            if self._comes_in_order(value, arg):
                 operand, other = self._gather(arg, f"{name}_{bound.name}")
                 arriving[other[0].name] = arg, other
                 sources.append(operand.source)
@@ -69,7 +69,7 @@ class KernelTiles(Dealing):
         settled = next((other for _, other in arriving.values()), None)
         extents = self._own_sizes(kernel, value)
         gathered = tuple(
-            b.name for b, a in zip(kernel.binding.tensors, value.args, strict=True) if self._comes_in_order(a)
+            b.name for b, a in zip(kernel.binding.tensors, value.args, strict=True) if self._comes_in_order(value, a)
         )
         beside = self._outputs(value)
         for result, made in zip(kernel.binding.results, (value, *beside), strict=True):
@@ -86,7 +86,7 @@ class KernelTiles(Dealing):
             if moves_g.routing is not None:
                 self._refuse("a plan as the route of a kernel's argument", "use swizzle, direct or ring", value.span)
             arrived, chunk = moves_g.arrived, info["chunk"]
-            gather = next(a for a in value.args if self._comes_in_order(a))
+            gather = next(a for a in value.args if self._comes_in_order(value, a))
             if not found.block:
                 rows = gather.type.shape[0]
             if moves_g.via != "copy_engine" and not moves_g.programs:
@@ -118,10 +118,15 @@ class KernelTiles(Dealing):
         n = self.launches[-1]
         self.launches[-1] = replace(n, rows=rows, body=replace(n.body, also=tuple(stagings[1:])))
 
-    def _comes_in_order(self, arg: Value) -> bool:
-        """Do its rows arrive where the kernel finds them, one behind the other? Those of a layout are copied out into
-        the global order by tiles that wait for them."""
-        return arg.kind == "all_gather" and self._row_layout(arg.args[0]) == CONTIGUOUS
+    def _comes_in_order(self, value: Value, arg: Value) -> bool:
+        """Do an argument's rows arrive where the kernel finds them, one behind the other? Those of a layout are copied
+        out into the global order by tiles that wait for them; so are rows of which every rank sends a part, and what
+        plans or co-located programs deal."""
+        if arg.kind != "all_to_all":
+            return arg.kind == "all_gather" and self._row_layout(arg.args[0]) == CONTIGUOUS
+        p, alone = arg.policy, sum(a.kind in ("all_gather", "all_to_all") for a in value.args) == 1
+        plain = p.route in (None, "swizzle", "direct") and (p.place is None or p.place.kind == "own_sms")
+        return bool(arg.attrs["target"]) and alone and plain
 
     def _outputs(self, value: Value) -> dict[Value, Destination]:
         """The other results of a call, in their order, and where each is kept: bound to names by the same statement."""
@@ -192,7 +197,7 @@ class KernelTiles(Dealing):
         tensors = [
             BodyTensor(
                 b.pointer, source, self._held_dtype(arg), self._extents(arg), b.dims, reads.get(b.name, ""),
-                False, b.strided, self.gathers[arg][0].arrived if self._comes_in_order(arg) else "", b.block,
+                False, b.strided, self.gathers[arg][0].arrived if self._comes_in_order(value, arg) else "", b.block,
             )
             for b, arg, source in zip(binding.tensors, value.args, sources, strict=True)
         ]  # fmt: skip

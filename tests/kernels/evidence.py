@@ -125,6 +125,7 @@ FUSED = {
     + op("f(all_to_all(h, K -> M), g)", "h, g"),
     "matrix product of rows dealt by all_to_all": HEAD + TENSORS + ON_H
     + op("f(all_to_all(h, K -> M), wide)", "h, wide"),
+    "matrix product of columns dealt by all_to_all, reduced": CHOSEN["columns dealt by all_to_all"],
     "a loop over gathered rows, downwards": WHOLE["attend_downwards"],
     "attention in two passes, keys and values gathered apart": PASSES["attend_in_passes"],
     "keys and values in loops of their own": PASSES["attend_pooled"],

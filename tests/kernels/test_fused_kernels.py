@@ -23,6 +23,12 @@ SPECS["arrived by all_to_all"] = (
     HEAD + "tensor z : bf16[M, K @ tp]\n" + KERNELS["rms_norm"]
     + "op f_op(z, g) -> y { y = f(all_to_all(z, K -> M), g) with { chunk = 24 along M } }"
 )  # fmt: skip
+DEALT = (
+    HEAD + KERNELS["matmul_2d"] + "tensor wk : bf16[K @ tp, N]\nop f_op(x, wk) -> y { "
+    "y = reduce_scatter(f((all_to_all(x, M -> K) with { chunk = 24 along M, via = copy_engine }), wk), M) "
+    "with { chunk = 24 along M, side = pull } }"
+)
+SPECS["columns dealt by all_to_all"] = DEALT
 SPECS["what a heuristic would choose"] = (
     HEAD + rows("scaled", args="    arg n_cols = n\n    arg alpha = 0.5\n", grid="m, cdiv(n, BLOCK)",
                 block='32, EVEN = true, KIND = "relu"') + CALLS["softmax"].format(policy=COPY)
@@ -98,6 +104,12 @@ def test_rows_of_a_layout_that_no_launch_puts_in_order_are_refused_by_the_proof(
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_of_the_gathered_side_is_caught(name, tmp_path):
     assert failures(BASE, tmp_path, 2, MUTANTS[name], (53,))
+
+
+def test_tiles_wait_for_dealt_columns_chunk_by_chunk(tmp_path):
+    launch = checked(DEALT).schedule.ops[0].launches[0]
+    assert launch.body and launch.chunk_flags and [m.kind for m in launch.moves] == ["deal"]
+    assert failures(DEALT, tmp_path, 2, MUTANTS["no wait"], (53,))
 
 
 @pytest.mark.parametrize("name", SENT)
