@@ -96,7 +96,7 @@ def test_programs_take_tickets_where_others_wait_for_what_they_do(text, tickets)
 
 
 def test_rows_of_a_layout_that_no_launch_puts_in_order_are_refused_by_the_proof(monkeypatch):
-    monkeypatch.setattr(KernelTiles, "_comes_in_order", lambda self, arg: arg.kind == "all_gather")
+    monkeypatch.setattr(KernelTiles, "_comes_in_order", lambda self, value, arg: arg.kind == "all_gather")
     small = shrink(checked(SPECS[LAYOUT]).schedule, 2)
     assert "CD308" in {r.code for r in prove_op(small, small.ops[0], 2).refutations}
 
