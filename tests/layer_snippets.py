@@ -162,8 +162,12 @@ def whole_layer(names, m, rank):
     r = whole + a @ w["wo"].T
     n = F.rms_norm(r, (H,), w["g2"], 1e-5)
     wanted = r + (F.silu(n @ w["w13"][0].T) * (n @ w["w13"][1].T)) @ w["w2"].T
-    got = layer(mine)
+    got = torch.compile(layer, fullgraph=True, backend="aot_eager")(mine)  # one graph, forward and backward
     close(got, part(wanted, 0, rank), "layer")
+    close(layer(mine), got, "layer, not compiled")
+    rows = (draw(TOKENS, n, seed=7) for n in layer.out.wo.to_local().shape[1:])
+    arguments = *rows, layer.out.wo.to_local().detach(), mine.detach(), m.out.number, TOKENS
+    torch.library.opcheck(m.out.operator, arguments, test_utils=("test_schema", "test_faketensor"))
     up = draw(TOKENS, H, seed=6)
     got.backward(part(up, 0, rank))
     wanted.backward(up)

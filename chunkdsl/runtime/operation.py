@@ -21,6 +21,7 @@ from chunkdsl.runtime.failures import Failures
 from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
 from chunkdsl.runtime.placed import PlacedCalls, any_placed
+from chunkdsl.runtime.plain import own_memory
 from chunkdsl.runtime.replay import Replays
 
 
@@ -192,7 +193,7 @@ class Operation(Failures, PlacedCalls, Replays):
         if self.closed_because or self.machine.failure:
             self.check()
         tensors, dims = self.agreed(tensors, given, strict=False)
-        return self.plain(dims, *tensors)
+        return [own_memory(t) for t in self.plain(dims, *tensors)]
 
     def unfused(self, dims):
         """Why this call does not run fused, or None. Depends on global sizes and the vote alone."""
@@ -214,7 +215,7 @@ class Operation(Failures, PlacedCalls, Replays):
             values = self.results(dims, out)
             self._run_exact(dims, tensors, values)
         else:
-            values = list(self.plain(dims, *tensors))
+            values = [own_memory(t) for t in self.plain(dims, *tensors)]
             for i, o in enumerate(out or ()):
                 values[i] = o.copy_(values[i])
         return self.first(values)

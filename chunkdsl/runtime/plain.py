@@ -17,6 +17,11 @@ def narrow(tensor, dtype):
     return tensor if tensor.dtype == torch.float64 else tensor.to(dtype)
 
 
+def own_memory(tensor):
+    """A result in memory of its own, as a kernel's is: not a part of what the process group has left."""
+    return tensor if tensor.is_contiguous() and tensor.storage_offset() == 0 else tensor.clone().contiguous()
+
+
 def gelu_slope(x):
     """The derivative of the erf form of gelu."""
     density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)

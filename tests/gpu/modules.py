@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ def load(stem: str):
     path = FOLDER / f"{stem}.py"
     spec = importlib.util.spec_from_file_location(f"built_{stem}", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # torch.compile looks functions up there
     spec.loader.exec_module(module)
     own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
     for operation in (v for v in own if hasattr(v, "GATES")):
