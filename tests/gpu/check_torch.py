@@ -180,7 +180,7 @@ def layered(c: Case) -> None:
 
 
 def sharded(c: Case) -> None:
-    """FSDP2 around a layer, data parallel over all ranks: the op runs on one rank, its weights are cut again over dp."""
+    """FSDP2 around a layer, data parallel over all ranks: the op runs on one rank, its weights are cut again."""
     mesh = init_device_mesh(c.machine.device.type, (c.machine.world, 1), mesh_dim_names=("dp", "tp"))
     m = type(c.m)(mesh=mesh["tp"], timeout=30.0, **c.dims)
     layer = getattr(m, c.op.NAME).as_module(list(c.op.PARAMETERS)[1:], seed=7)
