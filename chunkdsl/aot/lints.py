@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chunkdsl.aot import lint_amdgcn, lint_flags, lint_gathered, lint_memory, lint_order, lint_pipeline, lint_source
+from chunkdsl.aot import (
+    lint_amdgcn,
+    lint_flags,
+    lint_gathered,
+    lint_memory,
+    lint_order,
+    lint_pipeline,
+    lint_retry,
+    lint_source,
+)
 from chunkdsl.aot.findings import LINTS, Finding, Lint
 from chunkdsl.aot.targets import Compiled, find_target
 
 __all__ = ["FAMILIES", "LINTS", "Finding", "Lint", "lint"]
 
-FAMILIES = (lint_pipeline, lint_gathered, lint_order, lint_flags, lint_memory, lint_amdgcn, lint_source)
+FAMILIES = (
+    lint_pipeline, lint_gathered, lint_order, lint_flags, lint_retry, lint_memory, lint_amdgcn, lint_source,
+)  # fmt: skip
 
 
 def lint(

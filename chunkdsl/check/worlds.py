@@ -173,7 +173,8 @@ def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
     parameters = {p.name: p for p in op.parameters}
     if op.exchange and isinstance(op.exchange.cols.size, int):
         length = op.exchange.cols.size * sizes[op.exchange.dtype]
-        return f"rows of {op.exchange.payload} have {length} bytes: no multiple of 16" if length % 16 else ""
+        unit = op.exchange.unit
+        return f"rows of {op.exchange.payload} have {length} bytes: no multiple of {unit}" if length % unit else ""
     for n in op.launches:
         sources = [o.source for o in ([n.a] if n.a else []) + [p.b for p in n.products]]
         sources += [n.fold.operand.source] if n.fold else []

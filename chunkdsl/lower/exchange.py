@@ -13,7 +13,7 @@ from chunkdsl.check.targets import transport_not_legal
 from chunkdsl.check.unbuilt import not_built_yet
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program, Value
-from chunkdsl.ir.types import evaluate
+from chunkdsl.ir.types import DimRef, evaluate
 from chunkdsl.lower.choices import Choices
 from chunkdsl.lower.crossovers import crossover
 from chunkdsl.lower.epilogue import Epilogue
@@ -122,7 +122,7 @@ class ExchangeBuilder(Epilogue):
     def _exchange(self, reduction: Value) -> Exchange | None:
         payload = reduction.args[0]
         rows, cols, dtype = self._rows(payload), self._cols(payload), self._dtype(payload)
-        self._aligned(payload, payload.span)
+        narrow = self._narrow(payload)
         epilogue, stores, operands = self._statements(reduction)
         rowwise = any(step.op == "rms_norm" for step in epilogue)
         name = f"{self.op.name}_exchange"
@@ -138,6 +138,9 @@ class ExchangeBuilder(Epilogue):
         ):
             self._illegal(settle, "via = multimem and another statement", "the switch leaves the rounded sum alone",
                           "give what follows an op of its own, or leave `via` out", "via")
+        if narrow and via == "multimem":
+            self._illegal(settle, "via = multimem and rows that are no multiple of 16 bytes",
+                          "the switch adds up vectors of 16 bytes", "leave `via` out", "via")
         if not settle.ok:
             return None
         if via == "multimem":
@@ -145,6 +148,7 @@ class ExchangeBuilder(Epilogue):
         statement = next(s for s in self.op.statements if reduction in _below(s.value, set()))
         text = f"{statement.target} = {' '.join(self.program.source.slice(statement.value.span).split())}"
         two = algorithm == "two_shot"
+        forms = _single(forms) if narrow else forms
         forms = SWITCHED if via == "multimem" else tuple(self._cut(f, cols, dtype, rowwise, two) for f in forms)
         return Exchange(
             name=name,
@@ -222,6 +226,17 @@ class ExchangeBuilder(Epilogue):
                 settle.refuse(rules.assumption_unused(key, validity, settle.span(key)))
         return algorithm, validity, SWITCHED
 
+    def _narrow(self, payload: Value) -> bool:
+        """Whether rows may be no multiples of 16 bytes, so that every thread takes one word at a time. Refuses those
+        that are known only in a call and may end within a word."""
+        size, item = payload.type.shape[-1], payload.type.dtype.bytes
+        known = size if isinstance(size, int) else 1
+        if isinstance(size, DimRef):
+            known = self.program.ranges[size.name].step
+        if not isinstance(size, int) and known * item % 4:
+            self._refuse("rows of a run-time length that may be odd", "promise `step 2`", payload.span)
+        return known * item % 16 > 0
+
     def _illegal(self, settle: Choices, what: str, why: str, instead: str, key: str) -> None:
         settle.refuse(rules.exchange_not_legal(what, why, instead, settle.span(key)))
 
@@ -280,6 +295,11 @@ class ExchangeBuilder(Epilogue):
         if value.type.shape != reduction.type.shape or value.type.placements != reduction.type.placements:
             self._refuse("a statement of another shape or placement beside a small all-reduce",
                          "give it an op of its own", value.span)
+
+
+def _single(forms: tuple[Form, ...]) -> tuple[Form, ...]:
+    """The same, one word at a time; of those that then are equal the one that takes any payload."""
+    return tuple({f.name: replace(f, wide=1) for f in forms}.values())
 
 
 def _below(value: Value, stop: set) -> list[Value]:

@@ -62,3 +62,8 @@ class Exchange:
     stores: tuple[Store, ...]
     limit: int  # payload bytes times (ranks - 1) above which the fallback is faster; 0: never
     via: str = "ldst"  # "multimem": payloads stay where they are and the switch adds them, for every rank anew
+
+    @property
+    def unit(self) -> int:
+        """Bytes of which every row is a multiple: what a thread takes at once."""
+        return 16 if self.via == "multimem" else 4 * max(f.wide for f in self.forms)

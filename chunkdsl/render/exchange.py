@@ -49,7 +49,9 @@ def render_exchange(op: OpSchedule, schedule: Schedule, gradient: SimpleNamespac
         held=[(name, held[name]) for name in [*(o.name for o in x.operands), *outs]],
         operand=lambda name: next(o for o in x.operands if o.name == name),
         inout=list(op.updates),
-        matrices=sorted({x.payload, *(o.source for o in x.operands if o.name in words and dtypes.get(o.source))}),
+        matrices=sorted({x.payload, *(o.source for o in x.operands if o.name in words and dtypes.get(o.source))})
+        if x.unit == 16
+        else [],
         class_name="_" + "".join(p[:1].upper() + p[1:] for p in op.name.split("_")),
         arguments=", ".join(f"{p.name}_" for p in (*op.parameters, *op.results)),
         inputs=", ".join(f"{p.name}_" for p in op.parameters),

@@ -131,6 +131,11 @@ CASES = [
         ("publish", "sm_90", {"FORM": "local"}),
     ),
     (
+        "stale-retry",
+        ("consume", "sm_90", {"FORM": "gpu"}),
+        ("consume", "sm_90", {"FORM": "right"}),
+    ),
+    (
         "relaxed-poll",
         ("consume", "sm_90", {"FORM": "relaxed"}),
         ("consume", "sm_90", {"FORM": "right"}),

@@ -87,6 +87,8 @@ def test_every_number_of_the_results_has_its_line_or_its_reason():
         "One H200: products by specialised warps against cuBLAS": "specialised warps",
         "One H200: transfers over the host link behind products of specialised warps": "specialised warps",
         "Two H200s: layers of Llama 3.1 and Qwen2": "specialised warps",
+        "Two H200s: small all-reduces, the second run": "second run",
+        "One H200: small all-reduces of virtual ranks": "virtual ranks",
         "The host's time for an eager call": "eager call (the dispatcher's)",
     }
     assert set(timed) == {*covered, *explained}, "a new table of times: predict its rows, or say in MODEL.md why not"

@@ -43,6 +43,17 @@ def test_residual_and_norm_are_fused_and_the_residual_is_updated_in_place(dtype)
     assert failures(rows) == [] and {"y", "z", "r"} <= {r.check.split(" ")[0] for r in rows}
 
 
+NARROW = [(SUM, "bf16", 94, "algorithm = two_shot, validity = word"), (CHAIN, "f32", 97, "validity = word"),
+          (CHAIN, "f16", 98, "algorithm = two_shot, validity = flag")]  # fmt: skip
+
+
+@pytest.mark.parametrize("text, dtype, columns, policy", NARROW)
+def test_rows_that_are_no_multiple_of_16_bytes_go_one_word_at_a_time(text, dtype, columns, policy):
+    made = text.format(t=dtype, p=policy).replace("H = 96", f"H = {columns}")
+    assert failures(run(made, 2, (5, 1), seed=1)) == []
+    assert all(f.wide == 1 for f in built(made)[1].ops[0].exchange.forms)
+
+
 @pytest.mark.parametrize("text", [CHAIN, CHAIN.replace("y = rms_norm(r, g)", "y = r * 2")], ids=["rows", "words"])
 def test_no_two_lanes_store_one_word(text, monkeypatch):
     """Lanes beyond the end repeat the last words; on a GPU one of them could read what another has updated, and store

@@ -1,0 +1,57 @@
+"""The lint of loops that read one place until it changes: on a kernel of every kind of word, and on faults in it."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "emit"))
+from emitted import built
+
+from chunkdsl.aot.lint_retry import stale_retries
+from chunkdsl.aot.record import RecordingMachine
+from chunkdsl.aot.targets import compile_kernel
+from chunkdsl.verify.compile import is_fused
+
+TEXT = """mesh tp[2] over nvlink
+dim M = 0..64
+tensor p : bf16[M, 1024] sum tp
+op f(p) -> y {{ y = all_reduce(p) with {{ {p} }} }}
+"""
+
+
+@pytest.fixture(scope="module", params=["validity = word", "validity = flag", "buffers = 3"])
+def ptx(request):
+    _, _, module, title = built(TEXT.format(p=request.param))
+    machine = RecordingMachine(rank=0, world=2, target="sm_90")
+    getattr(module, title)(machine=machine)
+    return request.param, compile_kernel([u for u in machine.uses if is_fused(u)][-1], "sm_90").ptx
+
+
+def test_what_is_emitted_retries_no_weak_load(ptx):
+    assert stale_retries(ptx[1]) == []
+
+
+@pytest.mark.parametrize("faulty", ["ld.global", "ld.global.nc", "ld.global.ca", "ld.relaxed.gpu.global"])
+def test_a_weak_cached_or_narrow_load_in_a_retry_is_found(ptx, faulty):
+    policy, text = ptx
+    strong = "ld.global.sys.acquire" if "flag" in policy else "ld.relaxed.sys.global"
+    wrong = text.replace(strong, faulty)
+    assert wrong != text
+    found = stale_retries(wrong)
+    assert found and all(re.match(faulty.replace(".", r"\."), f.excerpt.split(" ", 1)[-1].strip()) or
+                         f.excerpt.startswith(faulty) for f in found)  # fmt: skip
+
+
+def test_a_loop_that_walks_a_table_is_no_retry():
+    """The address changes from one round to the next; and a value that decides nothing may be read weakly."""
+    walk = """.visible .entry k(.param .u64 a)
+{
+L: ld.global.u32 %r1, [%rd1]; add.u64 %rd1, %rd1, 4; setp.eq.u32 %p1, %r1, 0; @%p1 bra L;
+M: ld.global.u32 %r2, [%rd2]; add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra M;
+ret;
+}
+"""
+    assert stale_retries(walk) == []
+    assert [f.line for f in stale_retries(walk.replace("add.u64 %rd1, %rd1, 4;", ""))] == [3]
