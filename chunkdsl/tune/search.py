@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import exp, log
 
+from chunkdsl.cost.constants import margin
 from chunkdsl.ir.meshes import World
 from chunkdsl.record import record
 from chunkdsl.tune.evidence import Result, Setting, Sizes, Tuned
@@ -103,9 +104,12 @@ def score(results: Mapping[Sizes, Result], calls: Iterable[Sizes]) -> Score:
 
 
 def ranking(tuned: Tuned, op: str, world: World) -> list[tuple[Score, Setting]]:
-    """All settings that were measured at every size at which the first one was, the best first. The first one is the op
-    without tuning; it stays where nothing is better."""
+    """All settings that were measured at every size at which the first one was, the best first. That first one is the
+    op without tuning: it leads unless another is faster by more than `gain` of cost/data/choices.toml."""
     known = table(tuned, op, world)
     calls = tuple(next(iter(known.values()), {}))
     found = [(score(results, calls), setting) for setting, results in known.items()]
-    return sorted((f for f in found if f[0] != NEVER), key=lambda f: f[0])
+    order = sorted((f for f in found if f[0] != NEVER), key=lambda f: f[0])
+    near = [f for f in order if f[0][0] <= order[0][0][0] * (1 + margin("gain"))]
+    plain = [f for f in near if f[1] == next(iter(known))]
+    return [*plain, *(f for f in order if f not in plain)]

@@ -99,6 +99,15 @@ def test_where_the_library_is_faster_a_setting_is_not_judged():
     assert ("all_gather", "chunk", "8 MiB") in best and first == pytest.approx(0.8**0.5)
 
 
+@pytest.mark.parametrize(("gain", "stays"), [(1.01, True), (1.03, False)])
+def test_the_op_without_tuning_stays_unless_it_is_clearly_beaten(gain, stays):
+    def times(op, setting, rows):
+        return (0.9 / gain if setting.get(("all_gather", "chunk")) == "8 MiB" else 0.9, 1)
+
+    order = ranking(run(Table(times)), "up", 2)
+    assert (order[0][1] == found()["up"].base) is stays
+
+
 def test_nothing_is_best_where_everything_fails():
     tuned = run(Table(lambda op, setting, rows: None))
     assert ranking(tuned, "up", 2) == [] and next_job(list(found().values()), tuned, 2, CALLS) is None
