@@ -39,7 +39,7 @@ FAULTS = (
         "two buffers of which one is used",
         TEMPLATE,
         EITHER,
-        in_template(TILES, "slot = slot_of(epoch, SLOTS)", "slot = slot_of(epoch, 1)"),
+        in_template("_place.py.jinja", "slot = slot_of(epoch, SLOTS)", "slot = slot_of(epoch, 1)"),
     ),
     Fault(
         "pushed to the next rank",
