@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from chunkdsl.aot.findings import lint_rule
 from chunkdsl.parsing import parse_python
@@ -80,10 +81,10 @@ def flattened_loops(text: str) -> Found:
                     )
 
 
-def _kernels(text: str) -> Iterator[ast.FunctionDef]:
-    for node in ast.walk(parse_python(text)):
-        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list):
-            yield node
+@lru_cache(maxsize=1)  # each lint asks for those of the same text
+def _kernels(text: str) -> tuple[ast.FunctionDef, ...]:
+    functions = (n for n in ast.walk(parse_python(text)) if isinstance(n, ast.FunctionDef))
+    return tuple(f for f in functions if any("jit" in ast.unparse(d) for d in f.decorator_list))
 
 
 def _statements_before(function: ast.FunctionDef, loop: ast.AST) -> Iterator[ast.AST]:

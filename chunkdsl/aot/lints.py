@@ -7,6 +7,7 @@ over TTGIR, amdgcn and the source run, those over PTX do not.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from chunkdsl.aot import (
     lint_amdgcn,
@@ -45,5 +46,13 @@ def lint(
     found = []
     for rule in LINTS.values():
         if rule.name not in skip and texts[rule.text] and (chosen.nvidia or not rule.nvidia_only):
-            found += [replace(f, kernel=compiled.kernel, target=chosen.name) for f in rule.run(texts[rule.text])]
+            text = texts[rule.text]
+            told = _run_once(rule, text) if rule.text == "source" else rule.run(text)
+            found += [replace(f, kernel=compiled.kernel, target=chosen.name) for f in told]
     return sorted(found, key=lambda f: (f.text, f.line, f.lint))
+
+
+@lru_cache(maxsize=16)
+def _run_once(rule: Lint, text: str) -> tuple[Finding, ...]:
+    """A module's source is the same for each of its kernels and for each target."""
+    return tuple(rule.run(text))

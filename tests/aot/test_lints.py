@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
+from chunkdsl.aot import lint_source
 from chunkdsl.aot.lints import LINTS, lint
+from chunkdsl.parsing import parse_python
 
 # lint, fault, mended: each kernel as (name, target, options); several rows where a fault has several faces
 CASES = [
@@ -306,6 +308,22 @@ def test_lint_runs_what_fits_and_skips_what_it_is_told(build):
     assert lint(dataclasses.replace(compiled, ptx=""), "gfx942") == []
     with pytest.raises(ValueError, match="no lint called no-such"):
         lint(compiled, skip=frozenset({"no-such"}))
+
+
+def test_a_source_is_read_once_for_all_kernels_and_targets_of_its_module(build, monkeypatch):
+    """A module has dozens of kernels for each of four targets: parsing it anew for each cost seconds."""
+    seen = []
+    monkeypatch.setattr(lint_source, "parse_python", lambda text: seen.append(text) or parse_python(text))
+    fault = next(fault for name, fault, _ in SOURCES if name == "loop-carried-copy")
+    head = "import triton\n\n\n@triton.jit\ndef {}(x, n):\n    seen = 0\n    "
+    texts = [head.format(name) + fault + "\n" for name in ("one", "other")]
+    made = [build("publish", FORM="bare"), dataclasses.replace(build("publish", FORM="bare"), kernel="second")]
+    found = {text: [lint(m, target, text) for m in made for target in ("sm_80", "sm_90")] for text in texts}
+    assert sorted(seen) == sorted(texts)
+    for text in texts:
+        for findings, kernel in zip(found[text], ("publish", "publish", "second", "second"), strict=True):
+            (copied,) = [f for f in findings if f.text == "source"]
+            assert copied.kernel == kernel and copied.excerpt == text.splitlines()[copied.line - 1]
 
 
 def test_a_barrier_that_not_every_thread_reaches_does_not_count():
