@@ -19,6 +19,7 @@ from chunkdsl.lower.crossovers import crossover
 from chunkdsl.lower.epilogue import Epilogue
 from chunkdsl.lower.facts import POINTWISE, REDUCTIONS, Refused
 from chunkdsl.lower.gates import settle_gate, values_of
+from chunkdsl.lower.switched import VECTOR, after_rounding, unswitched
 from chunkdsl.plan.exchange import Exchange, Form, Store
 from chunkdsl.plan.schedule import Instruction, Operand, OpSchedule, Parameter, Result
 
@@ -133,14 +134,12 @@ class ExchangeBuilder(Epilogue):
         via = settle.policy.via or "ldst"
         forms_of = self._multimem if via == "multimem" else self._forms
         algorithm, validity, forms = forms_of(settle, dtype, rowwise)
-        if via == "multimem" and (
-            operands or {step.op for step in epilogue} - {"round"} or [s.dtype for s in stores] != [dtype]
-        ):
-            self._illegal(settle, "via = multimem and another statement", "the switch leaves the rounded sum alone",
-                          "give what follows an op of its own, or leave `via` out", "via")
-        if narrow and via == "multimem":
-            self._illegal(settle, "via = multimem and rows that are no multiple of 16 bytes",
-                          "the switch adds up vectors of 16 bytes", "leave `via` out", "via")
+        if via == "multimem":
+            longest = self._row_words(cols, dtype) // VECTOR
+            for what, why in unswitched(dtype, narrow, longest if rowwise else 0, epilogue, operands, stores):
+                self._illegal(settle, f"via = multimem and {what}", why,
+                              "give what follows an op of its own, or leave `via` out", "via")
+            epilogue = after_rounding(epilogue, dtype)
         if not settle.ok:
             return None
         if via == "multimem":
@@ -149,7 +148,8 @@ class ExchangeBuilder(Epilogue):
         text = f"{statement.target} = {' '.join(self.program.source.slice(statement.value.span).split())}"
         two = algorithm == "two_shot"
         forms = _single(forms) if narrow else forms
-        forms = SWITCHED if via == "multimem" else tuple(self._cut(f, cols, dtype, rowwise, two) for f in forms)
+        if via != "multimem" or rowwise:
+            forms = tuple(self._cut(f, cols, dtype, rowwise, two) for f in forms)
         return Exchange(
             name=name,
             line=self._line(statement.span),
@@ -170,6 +170,7 @@ class ExchangeBuilder(Epilogue):
             stores=stores,
             limit=crossover("library") if algorithm == "one_shot" else 0,
             via=via,
+            vectors=longest if rowwise and via == "multimem" else 0,
         )
 
     def _forms(self, settle: Choices, dtype: str, rowwise: bool) -> tuple[str, str, tuple[Form, ...]]:

@@ -62,6 +62,12 @@ class Exchange:
     stores: tuple[Store, ...]
     limit: int  # payload bytes times (ranks - 1) above which the fallback is faster; 0: never
     via: str = "ldst"  # "multimem": payloads stay where they are and the switch adds them, for every rank anew
+    vectors: int = 0  # of 16 bytes, of the longest row of a norm in the switch's kernel, which holds one in registers
+
+    @property
+    def bare(self) -> bool:
+        """Whether nothing but the rounded sum is left."""
+        return len(self.stores) == 1 and all(s.op == "round" and s.args[1] == self.dtype for s in self.epilogue)
 
     @property
     def unit(self) -> int:

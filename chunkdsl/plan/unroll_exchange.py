@@ -39,14 +39,16 @@ def each_words(x: Exchange, words: int, world: int, wide: int = 1) -> int:
 def sent_words(x: Exchange, form: Form, dims: Dims, world: int) -> int:
     """The same for a form and a call; where rows stay whole, of every row a piece of each of its spans."""
     if whole_rows(x):
-        spans, piece = row_pieces(row_of(x, dims), form.blocks[0][0], world, form.wide)
+        # In the switch's kernel a row is one span, however long: its block is not what limits it.
+        block = max(form.blocks[0][0], row_of(x, dims) + world * form.wide) if x.vectors else form.blocks[0][0]
+        spans, piece = row_pieces(row_of(x, dims), block, world, form.wide)
         return evaluate(x.rows, dims) * spans * piece
     return each_words(x, payload_words(x, dims), world, form.wide)
 
 
 def whole_rows(x: Exchange) -> bool:
     """Two rounds in which a row stays with one program: every rank adds up a piece of each row."""
-    return x.rowwise and x.algorithm == "two_shot" and x.via != "multimem"
+    return x.rowwise and x.algorithm == "two_shot"
 
 
 def covered_words(x: Exchange, form: Form, dims: Dims, world: int) -> int:
@@ -64,7 +66,8 @@ def row_words(x: Exchange, form: Form, bounds: Dims, world: int) -> int:
     """Words of a row of a form's buffer, for payloads up to `bounds`: what one rank sends to another, or, in the
     switch, the payload. Every row begins at a multiple of 16 bytes."""
     most = max(1, payload_words(x, bounds))
-    each = most if x.via == "multimem" else max(1, sent_words(x, form, bounds, world))
+    whole = max(most, covered_words(x, form, bounds, world))  # pieces of whole rows are padded
+    each = whole if x.via == "multimem" else max(1, sent_words(x, form, bounds, world))
     return -(-(min(each, most_each(form.words, world)) if form.words else each) // 4) * 4
 
 
@@ -178,8 +181,14 @@ class _Frame:
         to, name = self.result(rank, self.results[0], first, end), self.results[0]
         adds = [Access(Act.PUT, to, None, name, 1 << rank, (0, first))]
         adds += [Access(Act.ADD, to, self.place(q, 0, first, end)) for q in peers]
-        yield self._task(rank, begin, "reduce", f"words {first}..{end} are added up in the switch", adds,
-                         tuple([self._word(rank, group, q) for q in peers]))
+        yield self._task(rank, begin, "reduce", f"words {first}..{end} are added up in the switch",
+                         (*adds, *self._beside(rank, first, end)), tuple([self._word(rank, group, q) for q in peers]))
+
+    def _beside(self, rank: int, first: int, end: int) -> list[Access]:
+        """What else than the first result follows from sums of all ranks' words."""
+        whole = (1 << self.world) - 1
+        return [Access(Act.PUT, self.result(rank, name, first, end), None, name, whole, (0, first))
+                for name in self.results[1:]]  # fmt: skip
 
     def _pushed(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
         """Payloads stay with their ranks; every rank has the switch add up its own piece, and store the sum at all of
@@ -192,17 +201,24 @@ class _Frame:
         yield self._task(rank, begin, "stage", f"stages words {first}..{end} of every piece", puts, (),
                          self._said(rank, group, peers))
         _, low, high = spans[rank]
-        to, name = self.result(rank, self.results[0], low, high), self.results[0]
+        name, rows = self.results[0], whole_rows(self.x)  # a row is finished when all of it is there, own piece too
+        to = self.result(rank, SUMS if rows else name, low, high)
         adds = [Access(Act.PUT, to, None, name, 1 << rank, (0, low))]
         adds += [Access(Act.ADD, to, self.place(q, 0, low, high)) for q in peers]
         sums = [self._put(q, 1, low, high, whole, low) for q in range(self.world)]
         heard = tuple([self._word(rank, group, q) for q in peers])
-        yield self._task(rank, begin, "reduce", f"words {first}..{end} of its piece are added up in the switch",
-                         (*adds, *sums), heard, self._said(rank, group, peers, self.world))
+        added = self._task(rank, begin, "reduce", f"words {first}..{end} of its piece are added up in the switch",
+                           (*adds, *sums, *([] if rows else self._beside(rank, low, high))), heard,
+                           self._said(rank, group, peers, self.world))
+        yield added
+        taken = [span for span in spans if rows or span[0] != rank]
         copies = [Access(Act.COPY, self.result(rank, name, low, high), self.place(rank, 1, low, high))
-                  for q, low, high in spans if q != rank]  # fmt: skip
+                  for _, low, high in taken]  # fmt: skip
+        copies += [made for _, low, high in taken for made in self._beside(rank, low, high)]
         finished = tuple([self._word(rank, group, q, self.world) for q in peers])
-        yield self._task(rank, begin, "reduce", f"takes words {first}..{end} of the other pieces", copies, finished)
+        label = "all pieces and finishes its rows" if rows else "the other pieces"
+        yield self._task(rank, added if rows else begin, "reduce", f"takes words {first}..{end} of {label}", copies,
+                         finished)
 
     def _sum(self, rank: int, first: int, end: int, rows, at: int = 0) -> tuple[Access, ...]:
         """Own addend, which is in no buffer, then those of `rows`: (row, rank)."""

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from chunkdsl.plan.exchange import Exchange
-from chunkdsl.plan.schedule import Instruction, OpSchedule, Schedule
+from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.render.environment import environment, plain_step
+from chunkdsl.render.switched import cuda_source, passes
 
 KINDS = {"bf16": 0, "f16": 1, "f32": 2}
 FORMS = {"word": 0, "mark": 1, "flag": 2, "speculative": 3}
-MULTIMEM = {
-    "bf16": "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2",
-    "f16": "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2",
-    "f32": "multimem.ld_reduce.relaxed.sys.global.add.v4.f32",
-}
-MULTIMEM_STORE = {
-    "bf16": "multimem.st.relaxed.sys.global.v4.bf16x2",
-    "f16": "multimem.st.relaxed.sys.global.v4.f16x2",
-    "f32": "multimem.st.relaxed.sys.global.v4.f32",
-}
 ROUNDS = {"one_shot": 1, "two_shot": 2}
 
 
@@ -68,28 +58,6 @@ def render_exchange(op: OpSchedule, schedule: Schedule, gradient: SimpleNamespac
         kernels=kernels,
         text=env.get_template("exchange_operation.py.jinja").render(**context).strip("\n"),
     )
-
-
-def passes(x: Exchange) -> list[SimpleNamespace]:
-    """For each norm of long rows: its instruction, and those before it that make what it squares."""
-    return [SimpleNamespace(norm=n, steps=below(n.args[0], x.epilogue)) for n in x.epilogue if n.op == "rms_norm"]
-
-
-def below(target: str, steps: tuple[Instruction, ...]) -> list[Instruction]:
-    """The instructions that make `target`, in order."""
-    wanted, found = {target}, []
-    for step in reversed(steps):
-        if step.target in wanted:
-            wanted.update(a for a in step.args if isinstance(a, str))
-            found.insert(0, step)
-    return found
-
-
-def cuda_source(x: Exchange, path: str) -> str:
-    """The kernel of `via = multimem` in CUDA C++."""
-    template = environment().get_template("multimem.cu.jinja")
-    forms = dict(instruction=MULTIMEM[x.dtype], store=MULTIMEM_STORE[x.dtype])
-    return template.render(x=x, path=path, programs=1024, **forms)
 
 
 def plain(step, op: OpSchedule) -> str:

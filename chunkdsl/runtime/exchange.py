@@ -63,11 +63,16 @@ class ExchangeOperation(Operation):
                 made.append(("counts", "local", (8,), torch.int32))
             if slots == 1:
                 made.append(("closed", "symmetric", (W, cls.flags_in(dims, W)), torch.int32))
-        if cls.LONG_ROWS:  # sums of the row that a program is at
-            rows, cols = cls.extent(dims)
+        return (*made, *cls.row_memory(dims))
+
+    @classmethod
+    def row_memory(cls, dims):
+        """Of these what a program needs for the row that it is at, where it does not fit its registers."""
+        made, (rows, cols) = [], cls.extent(dims)
+        if cls.LONG_ROWS:  # sums
             made.append(("parked", "local", (max(1, min(rows, cls.PROGRAMS)), cols), torch.float32))
         if cls.ROWWISE and cls.ROUNDS == 2:  # squares of a row, in a fixed order
-            shape = (max(1, min(cls.extent(dims)[0], cls.PROGRAMS)), cls.FORMS[0][4][0][0] + 32)
+            shape = (max(1, min(rows, cls.PROGRAMS)), cls.FORMS[0][4][0][0] + 32)
             made.append(("added", "local", shape, torch.float32))
         return tuple(made)
 

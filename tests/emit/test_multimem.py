@@ -12,7 +12,7 @@ from emitted import built
 
 from chunkdsl.aot.lint_multimem import FORMS, STORES, lint_switch
 from chunkdsl.aot.record import RecordingMachine
-from chunkdsl.render.exchange import MULTIMEM, MULTIMEM_STORE
+from chunkdsl.render.switched import MULTIMEM, MULTIMEM_STORE
 from chunkdsl.report.verification import render_table
 from chunkdsl.runtime.cuda import CudaKernel, nvrtc_library
 from chunkdsl.runtime.machine import Machine
