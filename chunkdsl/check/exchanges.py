@@ -85,8 +85,9 @@ def exchange_not_legal(what: str, why: str, instead: str, span: Span) -> Finding
 
     Three buffers are for words with an empty mark, one of which is emptied while one is filled and one is read. Two
     rounds (`two_shot`) send on what the first has read, so a speculative read would reach all ranks.
-    The switch (`via = multimem`) adds up vectors of 16 bytes and leaves the rounded sum alone: residual and norm are an
-    op of their own behind it.
+    The switch (`via = multimem`) adds up vectors of 16 bytes. Its kernel goes through these in what follows, too:
+    matrices and rows of the payload's dtype, and norms of rows of up to 64 KiB, which it holds in registers. Anything
+    else is an op of its own behind it.
 
     Fails:
         mesh tp[8]

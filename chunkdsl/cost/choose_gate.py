@@ -27,7 +27,10 @@ MOST_TASKS = 12_000  # of all calls that are played out for one number of ranks:
 
 
 def choose_gate(trials: Trials, made: OpSchedule) -> Settled | None:
-    """None where the spec says it, or no gate can be written. `made`: the op with everything else settled."""
+    """None where the spec says it, no gate can be written, or nothing is known about times, as of the switch.
+    `made`: the op with everything else settled."""
+    if made.exchange and made.exchange.via == "multimem":
+        return None
     values = values_of(trials.op)
     if any(v.policy.fuse_from or v.policy.fallback not in (None, "nccl") for v in values):
         return None

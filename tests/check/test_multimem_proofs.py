@@ -14,6 +14,10 @@ from chunkdsl.source import Source
 
 TEXT = "mesh tp[4]\ndim T = 0..64\ntensor p : bf16[T, 4096] sum tp\n"
 TEXT += "op f(p) -> y { y = all_reduce(p) with { via = multimem, algorithm = one_shot } }\n"
+RESIDUAL = "tensor r : bf16[T, 4096]\ntensor g : bf16[4096]\nop f(p, r inout, g) -> y {\n    r = r + all_reduce(p)"
+RESIDUAL += " with { via = multimem, algorithm = one_shot }\n    y = g + r\n}\n"
+AFTER = {"sum": TEXT, "residual": TEXT.split("op")[0] + RESIDUAL}
+AFTER["norm"] = AFTER["residual"].replace("g + r", "rms_norm(r, g)")
 
 
 @pytest.fixture(params=["one_shot", "two_shot"])
@@ -21,8 +25,8 @@ def algorithm(request):
     return request.param
 
 
-def made(algorithm="one_shot"):
-    checked = check_source(Source("switch.chunk", TEXT.replace("one_shot", algorithm)))
+def made(algorithm="one_shot", after="sum"):
+    checked = check_source(Source("switch.chunk", AFTER[after].replace("one_shot", algorithm)))
     assert [d.code for d in checked.report.diagnostics] == ["CD644"]
     return checked.schedule, checked.schedule.ops[0]
 
@@ -34,6 +38,31 @@ def plan_of(schedule, op, world=2):
 @pytest.mark.parametrize("world", [1, 2, 5])
 def test_it_is_proven(world, algorithm):
     assert prove_op(*made(algorithm), world).proven
+
+
+@pytest.mark.parametrize("after, world", [("residual", 2), ("norm", 5)])
+def test_it_is_proven_with_what_follows_the_sum(after, world, algorithm):
+    assert prove_op(*made(algorithm, after), world).proven
+
+
+@pytest.mark.parametrize("after", ["residual", "norm"])
+def test_what_follows_the_sum_waits_for_all_of_it(after, algorithm):
+    """Without the last wait the results hold what the switch, or another rank, may not have stored yet."""
+    plan = plan_of(*made(algorithm, after), world=3)
+    index = next(i for i, t in reversed(list(enumerate(plan.tasks))) if t.kind == "reduce" and t.waits)
+    tasks = (*plan.tasks[:index], replace(plan.tasks[index], waits=()), *plan.tasks[index + 1 :])
+    assert list(prove(plan, programs=1)) == []
+    assert "CD302" in {r.code for r in prove(replace(plan, tasks=tasks), programs=1)}
+
+
+def test_a_row_is_finished_after_its_own_piece_is_stored():
+    plan = plan_of(*made("two_shot", "norm"))
+    index = next(i for i, t in enumerate(plan.tasks) if "finishes its rows" in t.name)
+    task = plan.tasks[index]
+    (added,) = task.after
+    begin = plan.tasks[added].after
+    tasks = (*plan.tasks[:index], replace(task, after=begin), *plan.tasks[index + 1 :])
+    assert [r.code for r in prove(replace(plan, tasks=tasks), programs=1)] != []
 
 
 def test_one_round_with_one_buffer_and_no_barrier_is_refused():

@@ -172,8 +172,8 @@ def test_a_call_is_one_launch_of_the_source_whose_arguments_are_in_order(monkeyp
     f, ((programs, threads, args),) = recorded(monkeypatch, 7, algorithm)
     assert (programs, threads) == (1, 128) and len(args) == f.SOURCE.split('extern "C"')[1].split("{")[0].count(",") + 1
     assert args[2:4] == [f._words2.local.data_ptr(), f.multicast]
-    # world, rank, vectors, vectors of a buffer, flags of a rank, site, active
-    assert args[11:] == [2, 1, 7 * 96 * 2 // 16, 9 * 96 * 2 // 16, 1, 0, 1]
+    # world, rank, vectors, vectors of a row, of a buffer, flags of a rank, site, active
+    assert args[11:] == [2, 1, 7 * 96 * 2 // 16, 12, 9 * 96 * 2 // 16, 1, 0, 1]
 
 
 def test_a_call_without_rows_exchanges_nothing(monkeypatch):

@@ -36,10 +36,20 @@ def ask_for_consent() -> None:
         raise SystemExit("multicast is switched off: TORCH_SYMM_MEM_DISABLE_MULTICAST is set")
 
 
-def payload(op, rows: int, rank: int, seed: int) -> torch.Tensor:
-    ((dtype, shape),) = op.PARAMETERS.values()
-    generator = torch.Generator(device="cuda").manual_seed(1000 * seed + rank)
-    return torch.randn(op.local_shape(shape, {"T": rows}), generator=generator, device="cuda").to(dtype)
+def inputs(op, rows: int, rank: int, seed: int) -> list[torch.Tensor]:
+    """The payload, which differs between ranks, and what else the op takes, which does not."""
+    made = []
+    for i, (dtype, shape) in enumerate(op.PARAMETERS.values()):
+        generator = torch.Generator(device="cuda").manual_seed(1000 * seed + (100 * i if i else rank))
+        made.append(torch.randn(op.local_shape(shape, {"T": rows}), generator=generator, device="cuda").to(dtype))
+    return made
+
+
+def left(op, call, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Results of a call, then what it has updated, in copies of the tensors."""
+    held = dict(zip(op.PARAMETERS, (t.clone() for t in tensors), strict=True))
+    made = call(*held.values())
+    return [*(made if isinstance(made, tuple) else (made,)), *(held[name] for name in op.INOUT)]
 
 
 def differing(result: torch.Tensor, world: int) -> int:
@@ -60,31 +70,34 @@ def check(op, sizes: list[int], reps: int, rank: int, world: int) -> str:
     bad, unlike, elements = [], 0, 0
     for rep in range(reps):
         for rows in sizes:
-            x = payload(op, rows, rank, rep)
-            y = op(x)
+            tensors = inputs(op, rows, rank, rep)
+            values = left(op, op, tensors)
             torch.cuda.synchronize()
             op.module.check()
-            bad += [rows] if wrong(y, op.exact(x)) else []
-            unlike, elements = unlike + differing(y, world), elements + y.numel()
+            bad += [rows] if any(map(wrong, values, left(op, op.exact, tensors))) else []
+            unlike += sum(differing(y, world) for y in values)
+            elements += sum(y.numel() for y in values)
     return f"wrong {bad} of sizes {sizes} {reps} times; {unlike} of {elements} elements differ between ranks"
 
 
 def replays(op, rows: int, rank: int) -> int:
     """Wrong results of five replays of a graph of three calls, with changing data."""
-    x, held = payload(op, rows, rank, 0), []
+    tensors, held = inputs(op, rows, rank, 0), []
     for _ in range(3):
-        op(x)
+        left(op, op, tensors)
     torch.cuda.synchronize()
     dist.barrier()
     graph, bad = torch.cuda.CUDAGraph(), 0
     with torch.cuda.graph(graph):
-        held += [op(x) for _ in range(3)]
+        held += [left(op, op, tensors) for _ in range(3)]
     for i in range(5):
-        x.copy_(payload(op, rows, rank, 50 + i))
+        for tensor, new in zip(tensors, inputs(op, rows, rank, 50 + i), strict=True):
+            tensor.copy_(new)
         dist.barrier()
         graph.replay()
         torch.cuda.synchronize()
-        bad += any(wrong(y, op.exact(x)) for y in held)
+        exact = left(op, op.exact, tensors)
+        bad += any(any(map(wrong, values, exact)) for values in held)
     op.module.check()
     return bad
 
