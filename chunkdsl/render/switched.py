@@ -1,4 +1,4 @@
-"""An exchange in the NVLink switch -> the text of its kernel in CUDA C++; what each norm of an exchange goes through."""
+"""An exchange in the NVLink switch -> the text of its kernel in CUDA C++; what each norm of one goes through."""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ class MultimemOperation(ExchangeOperation):
         pointers = (
             payload.data_ptr(), *(t.data_ptr() for t in tensors.values()), self._words2.local.data_ptr(),
             self.multicast, self.arrived.local.data_ptr(), self.arrived.table.data_ptr(),
-            self.state.local.data_ptr(), self.state.table.data_ptr(), self.record.data_ptr(), self._epochs2.data_ptr(), self.module.limit,
+            self.state.local.data_ptr(), self.state.table.data_ptr(), self.record.data_ptr(),
+            self._epochs2.data_ptr(), self.module.limit,
         )  # fmt: skip
         caps = (self._words2.local.shape[1] // 4, self.arrived.local.shape[1])
         numbers = (self.world, self.rank, count, row, *caps, 0, active)
