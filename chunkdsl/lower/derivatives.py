@@ -202,8 +202,6 @@ class Derivatives:
             self.refuse("a gathered value that is Replicate in its own right", v.span, "return the shard instead")
         if v.args[0] in self.wide:
             d = widened(d)
-        if over_rows(d):
-            self.bind(d, "d")
         layout = v.args[0].type.layout_of(int(v.attrs["dim"]))
         type = placed(d.type, axes_of(v), Shard(int(v.attrs["dim"]), layout))
         made = self.collective("reduce_scatter", v, d, type, dict(v.attrs))
@@ -337,12 +335,6 @@ def placed(type: TensorType, axes: Iterable[int], placement: Placement) -> Tenso
     over = tuple(axes)
     return TensorType(type.dtype, type.shape, tuple(placement if i in over else p
                                                     for i, p in enumerate(type.placements)))  # fmt: skip
-
-
-def over_rows(value: Value) -> bool:
-    """Is it a product over rows, or one that is cast? It has a launch of its own."""
-    product = value.args[0] if value.kind == "cast" else value
-    return product.kind == "matmul" and product.args[0].kind == "transpose"
 
 
 def widened(value: Value) -> Value:

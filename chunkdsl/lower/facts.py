@@ -176,6 +176,10 @@ class Facts:
             found.setdefault(value)
         return found
 
+    def _contracts_rows(self, value: Value) -> bool:
+        """Is it made of a product over rows, `a.T @ b`?"""
+        return any(v.kind == "matmul" and v.args[0].kind == "transpose" for v in self._leaves(value, {}))
+
     def _arrives(self, value: Value) -> bool:
         """Chunks of it arrive while tiles wait: a gather, or an all_to_all of something that is there."""
         return value.kind == "all_gather" or (value.kind == "all_to_all" and not self._splits(value))

@@ -128,8 +128,8 @@ class OpBuilder(KernelTiles):
         gathers = [v for v in leaves if self._arrives(v)]
         if value.kind == "sum_rows":
             return self._row_sum(value, name, destination)
-        if products and products[0].args[0].kind == "transpose" and not (gathers or scatter):
-            return self._row_product(value, products, name, destination)
+        if products and products[0].args[0].kind == "transpose" and not gathers:
+            return self._row_product(value, products, name, destination, scatter)
         a, b_operands, depth = None, [], None
         moves, staging, settled, chunk, arrived, ahead = [], None, None, None, None, None
         if products:

@@ -19,8 +19,9 @@ FOLD = replace(rows_tiling(), bn=64, bk=64)  # few columns a tile, so that a bia
 
 
 class OverRowsLaunches(Transports):
-    def _row_product(self, value: Value, products: list[Value], name: str, destination: Destination) -> None:
-        """The launch of a statement whose product has a transposed left operand."""
+    def _row_product(self, value: Value, products: list[Value], name: str, destination: Destination, scatter) -> None:
+        """The launch of a statement whose product has a transposed left operand. `scatter`: (Choices result, chunk,
+        moves) when its tiles go shard by shard, each sent as soon as it is made."""
         product = products[0]
         if len(products) > 1:
             what = "a product over rows beside another product in one statement"
@@ -29,7 +30,9 @@ class OverRowsLaunches(Transports):
         if right.kind in ("transpose", "pick") or left.kind == "pick":
             self._refuse("a product over rows whose right operand is transposed or picked from a stack of matrices",
                          "pass the matrix itself", right.span)  # fmt: skip
-        coming = next((v for v in (left, right) if left is not right and self._in_flight(v, name)), None)
+        coming = None
+        if scatter is None:
+            coming = next((v for v in (left, right) if left is not right and self._in_flight(v, name)), None)
         a, b = (
             self.gathers[v][0] if v is coming else self._kept(v, f"{name}_{side}")
             for v, side in ((left, "left"), (right, "right"))
@@ -45,11 +48,16 @@ class OverRowsLaunches(Transports):
         steps: list[Instruction] = []
         made = {product: "acc"}
         result = self._epilogue(value, made, operands, steps)
+        space = "own" if self._sharded_rows(value) else "whole"
+        out_chunk = None
+        if scatter is not None:
+            space, walk, out_chunk = "all", self._walk(None, scatter), scatter[1]
+            moves = (scatter[2],) if scatter[2] else ()
         self._launch(
-            name, value, "own" if self._sharded_rows(value) else "whole", walk, chunk, flags,
+            name, value, space, walk, chunk, flags,
             self._tiling(products, value), replace(a, name=f"{a.source}_a", role="at", arrived=None),
             (Product("acc", replace(b, name=f"{b.source}_b", role="b", arrived=None)),),
-            self._depth(left, over), None, operands, steps, result, destination, None, moves, staging,
+            self._depth(left, over), None, operands, steps, result, destination, out_chunk, moves, staging,
         )  # fmt: skip
         self.launches[-1] = replace(self.launches[-1], over=over)
 

@@ -134,6 +134,9 @@ class Transports(Epilogue):
         if source.kind == "kernel" and layout != CONTIGUOUS:  # it stores rows one behind the other, in the global order
             self._place(source, f"{name}_{source.attrs['item']}")
         kernel = source.kind == "kernel" and source not in self.places
+        straight = scatter and routing is None and layout == CONTIGUOUS and len(self.over) < 2
+        if self._contracts_rows(source) and not straight:  # its tiles go by shards of the left operand's columns
+            self._place(source, f"{name}_whole")
         info = settle.reduce(algorithm, kernel) if routing is None else settle_sum(settle, routing)
         wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
         one_shot = algorithm == "one_shot"

@@ -289,6 +289,7 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         widths = dict.fromkeys(f"{extent_text(m.cols, op.nested)} % {vector_of(m.dtype)} == 0" for m in carried)
         spans = [is_even("span")] if n.ahead else []
         spans += [is_even("depth")] if v.walked else []
+        spans += [is_even("shard")] if n.over and n.space == "all" else []  # columns of the left operand
         v.even = " and ".join([is_even("n"), *spans, *widths, *(even_text(cols) for cols in dealt)])
         v.even = v.body.even if v.body else v.even
         v.parts_buffer = ""

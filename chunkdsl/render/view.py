@@ -22,7 +22,7 @@ from chunkdsl.render.hops import hops, host_chunks, host_hops, rows_of
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
 from chunkdsl.render.route_sums import followed, places_of, sum_arguments
 from chunkdsl.render.sizes import dim_text
-from chunkdsl.render.units import in_elements, slot_rows
+from chunkdsl.render.units import in_elements, is_even, slot_rows
 
 SLOTTED = {"padded": slot_rows(), "block": "stride_cap"}  # rows of a slot, by the layout of its rows
 
@@ -79,6 +79,8 @@ class LaunchView:
         self.span = "span" if launch.ahead else "shard"  # rows of a shard of what its gather carries
         self.walked = launch.ahead is not None and not launch.column_shards
         self.tma = "aligned" if self.walked else "False" if rows_apart(launch) else "tma"
+        if launch.over and launch.space == "all":  # a box of the left operand begins at a multiple of 16 bytes
+            self.tma = f"tma and {is_even('shard')}"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
         self.warps = not why_not_warps(launch, op)
