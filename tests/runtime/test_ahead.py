@@ -66,7 +66,7 @@ CASES = [("up", 3, False), ("down", 3, False), ("down", 2, True), ("down_backwar
 @pytest.mark.parametrize(("op", "world", "pointers"), CASES)
 def test_products_of_what_arrives_have_the_bits_of_exact_and_the_log_of_the_plan(made, op, world, pointers):
     """40 rows on 3 ranks are ragged, and 14 of a shard no multiple of 16 bytes; of 1 row of x ranks have none."""
-    found = run(made, op, world, (13, 1) if op in ("up", "down") else (13,), pointers=pointers)
+    found = run(made, op, world, (13, 1) if op == "up" else (13,), pointers=pointers)
     assert [f"{r.check}: {r.detail}" for r in found if not r.passed] == []
     assert {"simulation", "conformance"} <= {r.check for r in found}
     scheduled = next(o for o in made[1].ops if o.name == op)
@@ -91,18 +91,38 @@ def test_columns_of_one_shard_stored_in_the_place_of_another_are_found(made, tmp
     assert any(not r.passed and r.check != "conformance" for r in run(made, "up", 2, (13,), wrong))
 
 
-@pytest.mark.parametrize("name", ["up", "up_backward"])
-def test_the_gather_of_a_large_weight_is_predicted_to_overlap_with_its_own_product(name):
-    """Most of the product runs beside the gather; forward by columns, backward along the depth."""
+def test_an_addend_of_another_shard_of_the_weight_is_found(made, tmp_path):
+    """The tiles of a product over rows go by shards of the columns of its left operand."""
+    text = Path(made[2].__file__).read_text(encoding="utf-8")
+    head, kernel = text.split("def down_backward_dw_partial_tile(")
+    place = "across = (owner * "
+    assert place in kernel
+    wrong = f"{head}def down_backward_dw_partial_tile({kernel.replace(place, 'across = ((W - 1 - owner) * ', 1)}"
+    found = run(made, "down_backward", 2, (13,), load(wrong, tmp_path, "turned_left"))
+    assert any(not r.passed and r.check != "conformance" for r in found)
+
+
+@pytest.fixture(scope="module")
+def large():
     spec = SPEC.split("policy")[0].replace("1..64", "1..32768").replace("H = 24", "H = 4096")
     spec = spec.replace("F = 40", "F = 8192").replace("dp[2]", "dp[4]")
     spec += "op up(x, w) -> y { y = x @ all_gather(w).T with { chunk = 4 per shard, via = ldst } }\n"
-    checked = check_source(Source("large.chunk", f"{spec}gradient up -> dx, dw saves x, w\n"))
+    return check_source(Source("large.chunk", f"{spec}gradient up -> dx, dw saves x, w\n"))
+
+
+def played(checked, name):
+    """(op, plan, span of each task by name) of a call on 4 ranks."""
     op = next(o for o in checked.schedule.ops if o.name == name)
+    plan = unroll(checked.schedule, op, 4, [{"M": 32768}])
+    return op, plan, dict(zip((t.name for t in plan.tasks), simulate(op, plan, machine("h200", "nvlink")), strict=True))
+
+
+@pytest.mark.parametrize("name", ["up", "up_backward"])
+def test_the_gather_of_a_large_weight_is_predicted_to_overlap_with_its_own_product(large, name):
+    """Most of the product runs beside the gather; forward by columns, backward along the depth."""
+    op, plan, spans = played(large, name)
     launch = next(n for n in op.launches if n.ahead)
     assert launch.ahead.onto == ("columns" if name == "up" else "depth")
-    plan = unroll(checked.schedule, op, 4, [{"M": 32768}])
-    spans = dict(zip((t.name for t in plan.tasks), simulate(op, plan, machine("h200", "nvlink")), strict=True))
     mine = [t for t in plan.tasks if t.rank == 0 and f"in {launch.name}" in t.name]
     carried = [spans[t.name] for t in plan.tasks if t.rank == 0 and t.lane == launch.moves[0].name]
     assert not mine[0].waits and any(t.waits for t in mine)
@@ -110,3 +130,14 @@ def test_the_gather_of_a_large_weight_is_predicted_to_overlap_with_its_own_produ
     arrived = max(s.end for s in carried)
     assert first < arrived, "the own shard is multiplied while others travel"
     assert last - arrived > 0.5 * (last - first), (first, arrived, last)
+
+
+def test_the_addends_of_a_large_gradient_are_predicted_to_travel_beside_their_product(large):
+    """The stores of its tiles are the transfer: what is left behind the product is the sum of the own rows."""
+    op, plan, spans = played(large, "up_backward")
+    product, total = op.launches[:2]
+    assert (product.over.rows, product.space, product.destination.kind) == (product.depth.size, "all", "push")
+    mine = [spans[t.name] for t in plan.tasks if t.rank == 0 and f"in {product.name}" in t.name]
+    added = [spans[t.name] for t in plan.tasks if t.rank == 0 and f"in {total.name}" in t.name]
+    first, last = min(s.start for s in mine), max(s.end for s in mine)
+    assert max(s.end for s in added) - last < 0.1 * (last - first)
