@@ -18,12 +18,20 @@ from chunkdsl.lower.policy_values import BUILT
 from chunkdsl.lower.tensors import BUILT_DTYPES
 from chunkdsl.plan.hierarchical import TIERS
 
-_WORD = re.compile(r"[A-Za-z_]\w*$")
+_WORD = re.compile(r"(?<!\w)[A-Za-z_]\w*$")
 _BARE = re.compile(r'"[^"\n]*"?|#[^\n]*')
 _PAIRS = re.compile(r"(?:\bwith(?:\s+\w+)?|\bpolicy\s+\w+)\s*\{([^{}]*)$")
-_CALL = re.compile(r"(\w+)\s*\(([^()]*)$")
+_CALL = re.compile(r"(?<!\w)(\w+)\s*\(([^()]*)$")
+_NO_NAME = re.compile(r"\w{500}")
 _LINKS = ("nvlink", "rdma")
+LONGEST = 20_000  # characters of an item before the cursor
 BUILT_LAYOUTS = {"zigzag": "", "cyclic": ", 128"}  # and what follows the axis
+
+
+def _too_long(before: str) -> bool:
+    """Whether what is before the cursor is no item that somebody writes. Patterns here look from every word to the end;
+    in such a text the server would answer nobody for minutes."""
+    return len(before) > LONGEST or _NO_NAME.search(before) is not None
 
 
 def completions(path: str, index: Index, text: str, offset: int) -> list[Choice]:
@@ -34,6 +42,8 @@ def completions(path: str, index: Index, text: str, offset: int) -> list[Choice]
     at = index.segment_at(offset)
     start = index.segments[at].start if at is not None else 0
     before = _BARE.sub(lambda m: " " * len(m[0]), text[start:offset])
+    if _too_long(before):
+        return []
     before = before[: len(before) - len(m[0])] if (m := _WORD.search(before)) else before
     if not before.strip() or (not line[: len(line) - len(m[0]) if m else len(line)] and line[:1].isalpha()):
         return [Choice(word, "keyword") for word in ITEMS]
@@ -67,6 +77,8 @@ def call_at(index: Index, text: str, offset: int) -> tuple[Function, int] | None
     """The function whose arguments an offset lies in, and the number of the argument."""
     at = index.segment_at(offset)
     before = _BARE.sub(" ", text[index.segments[at].start if at is not None else 0 : offset])
+    if _too_long(before):
+        return None
     while (inner := re.sub(r"\([^()]*\)", "", before)) != before:
         before = inner
     match = _CALL.search(before)

@@ -11,7 +11,6 @@ from chunkdsl.editor.uses import FILE, Use, item_of, uses_of
 from chunkdsl.source import Span
 from chunkdsl.syntax.parse import grammar
 
-_GIVEN = re.compile(r"([A-Za-z_]\w*)[ \t]*=[^={}#\n]*\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -27,8 +26,12 @@ def word_at(text: str, offset: int) -> str:
 
 def given_to(text: str, start: int, offset: int) -> str:
     """The word to which `=` gives what an offset lies in, as far as `start`; "" if none."""
-    match = _GIVEN.search(text, start, offset)
-    return match[1] if match else ""
+    # From behind, a look at each character: a search for the word first would take minutes in a line of one long word.
+    equals = max(text.rfind(mark, start, offset) for mark in "={}#\n")
+    if equals < start or text[equals] != "=":
+        return ""
+    before = text[start:equals].rstrip(" \t")
+    return word_at(before, len(before))
 
 
 class Index:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from chunkdsl.editor.complete import BUILT_LAYOUTS, completions
-from chunkdsl.editor.names import Index
+from chunkdsl.editor.complete import BUILT_LAYOUTS, call_at, completions
+from chunkdsl.editor.names import Index, given_to
 from chunkdsl.editor.reference import layouts
 from chunkdsl.editor.segments import segments
 
@@ -53,3 +53,23 @@ def test_routes_of_two_tiers_are_offered_on_two_axes():
 
 def test_layouts_are_told_from_the_language_reference():
     assert layouts().keys() == BUILT_LAYOUTS.keys() and "blocks r and 2W - 1 - r" in layouts()["zigzag"]
+
+
+@pytest.mark.parametrize(("text", "word"), [
+    ("op f(x) -> y { y = g(x) with { chunk = 512 al", "chunk"), ("a = b\nchunk  =  x", "chunk"), ("ab = c d", "ab"),
+    ("chunk = x } y", ""), ("chunk # = x", ""), ("= x", ""), ("chunk = x\n", ""), ("a = {", ""), ("", ""),
+])  # fmt: skip
+def test_the_word_that_is_given_what_stands_before_the_cursor(text, word):
+    assert given_to(text, 0, len(text)) == word
+    assert given_to("q = " + text, 4, len(text) + 4) == word, "no further than the item"
+
+
+@pytest.mark.parametrize("text", [
+    "x" * 100_000, "op f(" + "x" * 100_000, "# " + "_" * 100_000 + "\nop f(", "sum " * 9000,
+], ids=("word", "argument", "comment", "words"))  # fmt: skip
+def test_what_nobody_writes_is_answered_at_once_with_nothing(text):
+    """Each took minutes, in which the server answered nobody."""
+    index = Index(tuple(segments(text)))
+    assert completions("a.chunk", index, text, len(text)) == []
+    assert call_at(index, text, len(text)) is None
+    assert given_to(text, 0, len(text)) == ""
