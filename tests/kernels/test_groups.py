@@ -23,7 +23,8 @@ def at_root(monkeypatch):
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_grouped_product_is_fused(name, tmp_path):
-    assert failures(SPECS[name], tmp_path, 2) == []
+    calls = (37, 1) if name == "loop" else (37,)  # of two shards: 74 rows, a whole group and a part of one
+    assert failures(SPECS[name], tmp_path, 2, dims=calls) == []
 
 
 @pytest.mark.parametrize("name", SAID)

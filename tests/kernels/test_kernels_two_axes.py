@@ -33,12 +33,13 @@ def at_root(monkeypatch):
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_kernel_beside_another_axis(name, tmp_path):
-    assert failures(SPECS[name], tmp_path, (2, 2), dims=(21, 1)) == []
+    calls = (9, 1) if name == "gathered" else (9,)  # rows of a shard
+    assert failures(SPECS[name], tmp_path, (2, 2), dims=calls) == []
 
 
 def test_a_mutant_is_caught(tmp_path):
     change = ("if source != rank:\n                word", "if source == W:\n                word")
-    assert failures(SPECS["gathered"], tmp_path, (2, 2), change, (21,))
+    assert failures(SPECS["gathered"], tmp_path, (2, 2), change, (9,))
 
 
 def test_rows_that_another_axis_cuts_are_not_added_up_unasked():
