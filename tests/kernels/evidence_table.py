@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import tempfile
+from datetime import date
 from pathlib import Path
 
 from evidence import FUSED, REFUSED
@@ -41,11 +42,12 @@ and [`specs/kernels/`](../specs/kernels). None knows of ranks.
   those of the untouched kernel after whole collectives, they are near those of that kernel on whole tensors, and what
   ran is what the plan says.
 - Compiled: targets for which the rewritten and the untouched kernel compile ahead of time and pass the lints.
+- Last run: the newest date of a run, and what ran then where that is not all of it; the rest ran on earlier code.
 
 `PYTHONPATH=. python tests/kernels/evidence_table.py` made this page, by hand; CI checks a part of it.
 
-| kernel | found | lines | waits | ranks | compiled |
-| --- | --- | --- | --- | --- | --- |
+| kernel | found | lines | waits | ranks | compiled | last run |
+| --- | --- | --- | --- | --- | --- | --- |
 {fused}
 
 Refused, at a line of the kernel or of the spec:
@@ -124,14 +126,25 @@ def run(name: str, worlds, targets) -> dict:
             row[world] = failures(FUSED[name], Path(folder), int(world), dims=ROWS)
     for target in targets:
         row[target] = compiled(made, target)
-    return row
+    return row | {"on": dict.fromkeys((*worlds, *targets), date.today().isoformat())}
+
+
+def merged(old: dict, new: dict) -> dict:
+    """A row after another run, which may be of a part."""
+    return old | new | {"on": old.get("on", {}) | new["on"]}
 
 
 def page(kept: dict) -> str:
     def held(row, keys):
         return " ".join(k for k in keys if row.get(k) == []) or "none"
 
-    rows = [f"| {n} | {r['found']} | {r['lines']} | {r['waits']} | {held(r, WORLDS)} | {held(r, TARGETS)} |"
+    def last(row):
+        on = {k: row["on"].get(k, "") for k in (*WORLDS, *TARGETS) if k in row}
+        newest = max(on.values())
+        part = [k for k in on if on[k] == newest]
+        return (newest or "earlier") + (": " + " ".join(part)) * (len(part) < len(on))
+
+    rows = [f"| {n} | {r['found']} | {r['lines']} | {r['waits']} | {held(r, WORLDS)} | {held(r, TARGETS)} | {last(r)} |"
             for n, r in kept["fused"].items()]  # fmt: skip
     refused = [f"| {name} | {text} |" for name, text in kept["refused"].items()]
     return TEXT.format(rows=ROWS[0], fused="\n".join(rows), refused="\n".join(refused))
@@ -153,8 +166,8 @@ def main() -> None:
         if args.only in name:
             row = run(name, worlds, targets)
             kept = load()
-            kept["fused"] = {n: kept["fused"].get(n, {}) | (row if n == name else {}) for n in FUSED}
-            kept["fused"] = {n: r for n, r in kept["fused"].items() if r}
+            kept["fused"][name] = merged(kept["fused"].get(name, {}), row)
+            kept["fused"] = {n: kept["fused"][n] for n in FUSED if n in kept["fused"]}
             KEPT.write_text(json.dumps(kept, indent=1) + "\n")
             print(name, {k: v for k, v in row.items() if v not in ([],)}, flush=True)
     kept = load()
