@@ -1,7 +1,8 @@
 """`# chunk: ignore[CD203]`: comments that silence findings where they stand, and what is said about those that do not.
 
 At the end of a line a comment silences findings that start on that line, on a line of its own those of the next line
-that holds more than a comment. It changes what `check` reports and nothing that is built.
+that holds more than a comment. Rules are listed by code or by name, in any case. It changes what `check` reports and
+nothing that is built.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from chunkdsl.diagnostics import Edit, Report, Severity
 from chunkdsl.source import Source, Span
 from chunkdsl.syntax.items import cut
 
-_MARK = "chunk: ignore"
 _COMMENTS = re.compile(r'"[^"\n]*"|#[^\n]*')
-_IGNORE = re.compile(r"#[ \t]*chunk: ignore\b(?:\[([^\]\n]*)\])?")
+_MARK = r"chunk[ \t]*:[ \t]*ignore\b"
+_ANY = re.compile(_MARK, re.IGNORECASE)
+_IGNORE = re.compile(rf"#[ \t]*{_MARK}(?:[ \t]*\[([^\]\n]*)\])?", re.IGNORECASE)
 _CODE = re.compile(r"CD[0-9]{3}")
+_WORD = re.compile(r"[^\s,]+")
 _STAGES = {"CD1": 0, "CD2": 1, "CD5": 2, "CD6": 2, "CD3": 3, "CD4": 3}  # proofs (3) run only when asked for
 _BUILT_ON_BY_NONE = re.compile(r"(?:op|gradient)(?!\w)")
 _PATH_FAMILY = "CD0"  # about the file, not about a place in it
@@ -36,7 +39,7 @@ class _Ignore:
 
 def apply_ignores(report: Report) -> None:
     """Drop the findings that comments silence; add one for each code in a comment that silences nothing."""
-    if _MARK not in report.source.text:
+    if not _ANY.search(report.source.text):
         return
     found, stage = _ignores(report.source), _last_stage(report)
     hidden = _hides(report, stage)
@@ -79,17 +82,28 @@ def _ignores(source: Source) -> list[_Ignore]:
         for match in _IGNORE.finditer(comment[0]) if comment[0][0] == "#" else ():
             start = comment.start() + match.start()
             line = _silenced_line(source, start)
-            codes = list(_CODE.finditer(match[1] or ""))
+            codes = list(_WORD.finditer(match[1] or ""))
             words = [w.strip() for w in (match[1] or "").split(",")]
-            if [c[0] for c in codes] != words:  # nothing, or something that is no code
+            named = [_code_of(c[0]) for c in codes]
+            if [c[0] for c in codes] != words or not all(named):  # nothing, or something that is no rule
                 found.append(_Ignore("", line, Span(start, comment.start() + match.end())))
                 continue
-            for code in codes:
+            for code, name in zip(codes, named, strict=True):
                 whole = len(codes) == 1
                 at = comment.start() + match.start(1)
                 span = Span(start, comment.start() + match.end()) if whole else Span(at + code.start(), at + code.end())
-                found.append(_Ignore(code[0], line, span))
+                found.append(_Ignore(name, line, span))
     return found
+
+
+def _code_of(word: str) -> str:
+    """A code in any case, also one that no rule has, or that of a rule's name. "" for any other word."""
+    if _CODE.fullmatch(word.upper()):
+        return word.upper()
+    from chunkdsl.check.explain import find_rule  # only a name pays for it
+
+    rule = find_rule(word)
+    return rule.code if rule else ""
 
 
 def _silenced_line(source: Source, offset: int) -> int:

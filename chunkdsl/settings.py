@@ -41,6 +41,16 @@ def is_selector(text: str) -> bool:
     return bool(_CODES.fullmatch(text))
 
 
+def unknown_selectors(chosen: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Those with which no code begins, and the codes that resemble each."""
+    if not (wanted := tuple(chosen)):
+        return {}
+    from chunkdsl.check.explain import load_rules, near_rules  # only a setting pays for it
+
+    rules = load_rules()
+    return {text: tuple(near_rules(text)) for text in wanted if not any(code.startswith(text) for code in rules)}
+
+
 def read_settings(folder: str = ".") -> tuple[Settings, Report | None]:
     """The settings for a folder, which exists, and a report on the file if it has mistakes."""
     while True:
@@ -93,6 +103,10 @@ def _read(key: str, value: object, report: Report) -> tuple[str, ...]:
         report.add(bad_setting(f"`{key}` is a list of strings", span))
     elif key != "paths" and (wrong := [v for v in value if not is_selector(v)]):
         report.add(bad_setting(f"`{key}` lists codes such as CD203, or beginnings such as CD2, not {wrong[0]!r}", span))
+    elif key != "paths" and (unknown := unknown_selectors(value)):
+        (text, near), *_ = unknown.items()
+        place = _place_of(text, span, report.source.text)
+        report.add(bad_setting(f"`{key}`: there is no rule {text}", place, *near[:1]))
     else:
         return tuple(value)
     return ()
@@ -103,6 +117,12 @@ def _place(key: str, text: str) -> Span | None:
     table = re.search(r"^\[tool\.chunkdsl\]", text, re.MULTILINE)
     match = re.compile(rf"^[ \t]*[\"']?({re.escape(key)})\b", re.MULTILINE).search(text, table.end() if table else 0)
     return Span(*match.span(1)) if match else None
+
+
+def _place_of(code: str, key: Span | None, text: str) -> Span | None:
+    """Where a code seems to be written behind its key."""
+    match = key and re.compile(rf"\b{code}\b").search(text, key.end)
+    return Span(*match.span()) if match else key
 
 
 def selectors(text: str) -> Iterable[str]:

@@ -104,6 +104,14 @@ def test_a_finding_is_silenced_on_its_line_or_from_the_line_above():
     assert codes(f"{HEAD}# chunk: ignore[CD211]\n# why\n\n{WRONG}\n") == []
 
 
+@pytest.mark.parametrize("comment", [
+    "# chunk:ignore[CD211]", "#Chunk : Ignore [cd211]", "# chunk: ignore[sums-not-reduced]",
+])  # fmt: skip
+def test_an_ignore_comment_is_read_however_it_is_spaced_and_named(comment):
+    name = pipeline.check_source(Source("x", f"{HEAD}{WRONG}\n")).report.diagnostics[0].name
+    assert codes(f"{HEAD}{WRONG}  {comment.replace('sums-not-reduced', name)}\n") == []
+
+
 def test_what_silences_nothing_is_reported_and_removed():
     assert codes("dim M = 4 # chunk: ignore[CD211]\n") == [("CD030", 1)]
     assert codes(f"{HEAD}{WRONG}  # chunk: ignore[CD203, CD211]\n") == [("CD030", 5)]
@@ -157,6 +165,14 @@ def test_codes_are_chosen_on_the_command_line(argv, wanted, write, capsys):
     assert found(out) == wanted and code == bool(wanted)
 
 
+@pytest.mark.parametrize("argv, said", [
+    (["--select", "CD999"], "there is no rule CD999"), (["--ignore", "CD1,cd201,CD192"], "did you mean CD102 or CD112"),
+])  # fmt: skip
+def test_a_code_that_no_rule_has_is_a_usage_error(argv, said, write, capsys):
+    code, _, err = run(capsys, write("a.chunk", "dim M = 4)\n"), *argv)
+    assert code == 2 and said in err
+
+
 def test_what_is_not_selected_is_not_mended(write, capsys):
     run(capsys, write("a.chunk", "dim M : 0x4\n"), "--fix", "--select", "CD113")
     assert Path("a.chunk").read_text() == "dim M : 0x4\n"
@@ -202,7 +218,7 @@ def test_without_paths_anywhere_it_is_a_usage_error(write, capsys):
 
 @pytest.mark.parametrize("text, said", [
     ('selct = ["CD2"]', "did you mean `select`?"), ('select = "CD2"', "list of strings"),
-    ("ignore = ['X1']", "not 'X1'"), ("= 2", "not TOML"),
+    ("ignore = ['X1']", "not 'X1'"), ("ignore = ['CD1', 'CD999']", "there is no rule CD999"), ("= 2", "not TOML"),
 ])  # fmt: skip
 def test_a_mistake_in_the_settings_is_a_finding_of_that_file(text, said, write, capsys):
     write("pyproject.toml", f"[tool.chunkdsl]\n{text}\n")

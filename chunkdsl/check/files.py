@@ -107,7 +107,8 @@ def unused_ignore(span: Span, code: str, removal: Edit) -> Finding:
     """A comment `# chunk: ignore[CD203]` silences findings of its line, or of the next line if it has one to itself.
     This one names a code that was not found there, so it may go: kept, it would hide the next mistake.
 
-    It lists codes, parted by commas; there is none for all of them. What concerns the whole file (CD0) is not silenced.
+    It lists codes or names of rules, parted by commas; there is none for all of them. What concerns the whole file
+    (CD0) is not silenced.
 
     Fails:
         chunkdsl check ignoring.chunk       # dim M = 4     # chunk: ignore[CD203]

@@ -166,7 +166,7 @@ def missing_with(span: Span) -> Finding:
 
 
 @rule("CD111", "missing-punctuation")
-def missing_punctuation(span: Span, mark: str) -> Finding:
+def missing_punctuation(span: Span, mark: str, safe: bool) -> Finding:
     """A comma, a colon, an equals sign or an arrow is missing.
 
     Fails:
@@ -175,7 +175,7 @@ def missing_punctuation(span: Span, mark: str) -> Finding:
     Mended:
         op f(x, y) -> z { z = x }
     """
-    fixes = _replace(f"insert `{mark}`", Span(span.start, span.start), mark if mark == "," else f" {mark} ", safe=True)
+    fixes = _replace(f"insert `{mark}`", Span(span.start, span.start), mark if mark == "," else f" {mark} ", safe)
     return Finding(f"`{mark}` is missing", span, f"`{mark}` expected", fixes=fixes)
 
 
@@ -361,3 +361,17 @@ def misplaced_version(span: Span) -> Finding:
         dim M = 4
     """
     return Finding("`chunk` is not the first item", span, "move it to the top of the file, or remove it")
+
+
+@rule("CD125", "colon-block")
+def colon_block(span: Span, edits: tuple[Edit, ...]) -> Finding:
+    """The body of an item, a loop or a condition stands in braces. A colon gives a type; it opens no block.
+
+    Fails:
+        op f(x) -> y: y = x
+
+    Mended:
+        op f(x) -> y { y = x }
+    """
+    fixes = (Fix("put the block in braces", edits),)
+    return Finding("`:` where `{` is meant", span, "`{` expected, and `}` at the end of the block", fixes=fixes)

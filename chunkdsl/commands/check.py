@@ -24,12 +24,16 @@ def configure(subparsers) -> None:
 
 
 def _selectors(text: str) -> list[str]:
-    from chunkdsl.settings import selectors
+    from chunkdsl.settings import selectors, unknown_selectors
 
     try:
-        return list(selectors(text))
+        found = list(selectors(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"codes or families, such as CD2,CD101; not {text!r}") from None
+    for code, near in unknown_selectors(found).items():
+        hint = f"did you mean {' or '.join(near)}?" if near else "`chunkdsl explain` lists all rules"
+        raise argparse.ArgumentTypeError(f"there is no rule {code}; {hint}")
+    return found
 
 
 def run(args: argparse.Namespace) -> int:

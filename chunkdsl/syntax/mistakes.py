@@ -17,6 +17,7 @@ from chunkdsl.check import syntax as rules
 from chunkdsl.diagnostics import Diagnostic, Edit
 from chunkdsl.record import record
 from chunkdsl.source import Span
+from chunkdsl.syntax.blocks import in_braces
 from chunkdsl.syntax.items import skip_idle
 
 LONGEST = 10_000  # code points of an item in which guesses are still tried: each costs a parse
@@ -73,6 +74,8 @@ _FOREIGN = {  # text -> what the language has instead, and the text to put in it
     "True": ("booleans are `true` and `false`", "true"),
     "False": ("booleans are `true` and `false`", "false"),
 }
+_CONDITIONS = ("and", "or", "not", "is", "elif", "&&", "||", "!")
+_KEYWORDS_MEANT = {"on": "over", "across": "over", "using": "with", "by": "step"}
 
 
 @record
@@ -155,6 +158,12 @@ def _near(word: str, words: Collection[str], cutoff: float) -> str | None:
     return found[0] if found else None
 
 
+def _meant(word: str, words: Collection[str], cutoff: float) -> str | None:
+    """The keyword among `words` that a word is near to, or says in another way."""
+    other = _KEYWORDS_MEANT.get(word)
+    return other if other in words else _near(word, words, cutoff)
+
+
 def _gain(f: Failure, parser: Parser, start: int, end: int, text: str) -> int:
     """How far past the failure the parse gets with [start, end) replaced, in offsets of the old text; 0 for no gain."""
     if len(f.text) > LONGEST:
@@ -235,18 +244,27 @@ def _number(f: Failure, parser: Parser) -> Diagnostic | None:
     return None
 
 
+def _instead(f: Failure, text: str) -> tuple[str, str | None]:
+    """What the language has instead of a foreign text, where it stands, and what to put in its place."""
+    if text not in _CONDITIONS or f.text.startswith("plan"):
+        return _FOREIGN[text]
+    if text in ("and", "&&") and f.accepts & {"COMMA", "RBRACE"} >= {"COMMA", "RBRACE"}:
+        return "keys are parted by `,`", ","
+    return "only plans have conditions", None
+
+
 def _foreign(f: Failure, parser: Parser) -> Diagnostic | None:
     for start in (f.at, f.at - 1):
         for size in (2, 1) if start == f.at else (2,):
             mark = f.text[max(start, 0) : max(start, 0) + size]
             if mark in _FOREIGN and not mark.isalpha() and f.text[start : start + 2] != "!=":
-                return rules.not_in_the_language(f.span(start, start + len(mark)), mark, *_FOREIGN[mark])
+                return rules.not_in_the_language(f.span(start, start + len(mark)), mark, *_instead(f, mark))
     behind = _WORD_BEHIND.search(f.text[: f.before])  # `not x`: two names, and only what follows does not fit
     for match in (_WORD.match(f.text, f.at), f.last_word, behind):
         if match and match[0] in _FOREIGN and not (match.start() == 0 and f.at > 0):
-            return rules.not_in_the_language(f.span(*match.span()), match[0], *_FOREIGN[match[0]])
+            return rules.not_in_the_language(f.span(*match.span()), match[0], *_instead(f, match[0]))
     method = _METHOD.search(f.text[: f.at + 1] if f.word == "(" else f.text[: f.end])
-    if f.text.startswith("op") and method:
+    if f.text.startswith("op") and method and f.word:  # an item that ends too early fails at no word
         called = f.text[method.start() : f.at + 1] if f.word == "(" else method[0]
         return rules.not_in_the_language(f.span(*method.span()), called, _METHODS, None)
     return None
@@ -276,7 +294,7 @@ def _misspelt(f: Failure, parser: Parser) -> Diagnostic | None:
     wanted = [k for k, terminal in parser.keywords.items() if terminal in f.accepts]
     here, last = _WORD.match(f.text, f.at), f.last_word
     for match, words, cutoff in ((here, wanted, 0.6), (last, parser.keywords, 0.75)):
-        near = match and match[0] not in parser.keywords and _near(match[0], words, cutoff)
+        near = match and match[0] not in parser.keywords and _meant(match[0], words, cutoff)
         if near and _gain(f, parser, *match.span(), near):
             return rules.misspelt_keyword(f.span(*match.span()), match[0], near)
     return None
@@ -298,6 +316,9 @@ def _in_context(f: Failure, parser: Parser) -> Diagnostic | None:
     """Mistakes that only one construct invites."""
     if f.text.startswith("op") and f.word == ":" and "INOUT" in f.accepts:
         return rules.parameter_type(f.here)
+    if f.word == ":" and "LBRACE" in f.accepts:
+        edits = in_braces(f.text, f.at, unclosed)
+        return rules.colon_block(f.here, tuple(Edit(f.span(start, end), text) for start, end, text in edits))
     if f.word == "{" and "_ARROW" in f.accepts and f.text.startswith("op"):
         return rules.missing_result(f.here)
     if f.text.startswith("tensor") and f.word == "@":
@@ -332,7 +353,13 @@ def _mark(f: Failure, parser: Parser) -> Diagnostic | None:
     if mark in _CLOSERS:
         opener = unclosed(f.text[: f.at])
         return rules.missing_bracket(place, mark, f.span(opener, opener + 1) if opener is not None else None)
-    return rules.missing_bracket(f.here, mark, None) if mark in _CLOSER else rules.missing_punctuation(place, mark)
+    return rules.missing_bracket(f.here, mark, None) if mark in _CLOSER else _punctuation(f, parser, place, mark)
+
+
+def _punctuation(f: Failure, parser: Parser, place: Span, mark: str) -> Diagnostic:
+    """A mark is surely the one that is missing if the whole item parses with it."""
+    text = mark if mark == "," else f" {mark} "
+    return rules.missing_punctuation(place, mark, parser.reach(f.text[: f.at] + text + f.text[f.at :]) > len(f.text))
 
 
 def _stray(f: Failure, parser: Parser) -> Diagnostic | None:

@@ -86,6 +86,18 @@ TABLE = [
     ("op f(x) { y = x }", "CD120", "{", None),
     ("policy p { a = 0.3 KiB }", "CD122", "0.3 KiB", None),
     ("policy p { a = 1e999 }", "CD121", "1e999", None),
+    ("op f(x) -> y {\n  y = x @ w.T\n", "CD105", "", "op f(x) -> y {\n  y = x @ w.T}\n"),
+    ("mesh dp[4] on nvlink", "CD109", "on", "mesh dp[4] over nvlink"),
+    ("op f(x) -> y:\n  y = g(x)\n", "CD125", ":", "op f(x) -> y {\n  y = g(x)\n}\n"),
+    ("op f(x) -> y: {\n  y = x\n}", "CD125", ":", "op f(x) -> y {\n  y = x\n}"),
+    ("op f(x) -> y:\n  y = x\n}", "CD125", ":", "op f(x) -> y {\n  y = x\n}"),
+    ("op f(x) -> y: y = x", "CD125", ":", "op f(x) -> y { y = x }"),
+    ("plan r(t) : a over b {\n  for i in range(3):\n    send t[0] to 1  # c\n  send t[1] to 0\n}", "CD125", ":",
+     "plan r(t) : a over b {\n  for i in range(3) {\n    send t[0] to 1  # c\n  }\n  send t[1] to 0\n}"),
+    ("policy p { a = ring and b = 2 }", "CD117", "and", "policy p { a = ring , b = 2 }"),
+    ("op f(x) -> y { y = x with { a = 1 and b = 2 } }", "CD117", "and",
+     "op f(x) -> y { y = x with { a = 1 , b = 2 } }"),
+    ("op f(x) -> y { y = x and z }", "CD117", "and", None),
     ("dim M =", "CD101", "", None),
     ("dim M = \x07", "CD101", "\x07", None),
     ("op f(x) -> y { y = x[i] }", "CD101", "i", None),
@@ -128,6 +140,20 @@ def test_an_unclosed_bracket_shows_where_it_was_opened():
     assert [("op f(x) -> y {\n  y = relu(x\n}"[x.span.start], x.message) for x in found.labels] == [
         ("(", "opened here")
     ]
+
+
+@pytest.mark.parametrize("text, help", [
+    ("op f(x) -> y { y = x and z }", "only plans have conditions"),
+    ("policy p { a = ring and b = 2 }", "keys are parted by `,`"),
+    ("plan r(t) : a over b { if i == 0 and j == 1 { } }", "nest one `if` in another"),
+])  # fmt: skip
+def test_what_is_said_instead_of_a_condition_fits_its_place(text, help):
+    assert find(text)[0].help == help
+
+
+@pytest.mark.parametrize("text, safe", [("mesh a[2] b[4]", True), ("op f(x y) -> z { z = x; }", False)])
+def test_a_missing_mark_is_surely_the_one_only_if_the_item_then_parses(text, safe):
+    assert [(d.code, d.fixes[0].safe) for d in find(text)] == [("CD111", safe)]
 
 
 def test_one_finding_for_two_stray_brackets():
