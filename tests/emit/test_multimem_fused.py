@@ -55,8 +55,6 @@ MUTANTS = {
     "weak, cached": ('"ld.relaxed.sys.global.v4.u32 { %0, %1, %2, %3 }, [%4];"\n                 : "=r"(v.',
                      '"ld.global.nc.v4.u32 { %0, %1, %2, %3 }, [%4];"\n                 : "=r"(v.'),
     "no fence.proxy.alias since the store": ("        other_name();\n        there =", "        there ="),
-    "no fence.proxy.alias since the acquire": ("    other_name();\n    return", "    return"),
-    "without a barrier in between": ("    bool there = true;\n    __syncthreads();", "    bool there = true;"),
 }  # fmt: skip
 
 
