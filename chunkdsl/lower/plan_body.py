@@ -39,20 +39,29 @@ class Undefined(Exception):
 @dataclass
 class Body:
     """A plan item and what its names mean: `axes` with their sizes, outer first; `dims` with fixed sizes. `manners`
-    maps the start of each transfer that has a `with` to its (via, chunk)."""
+    maps the start of each transfer that has a `with` to its (via, chunk). `watch` is called at every statement: what it
+    raises ends the work."""
 
     plan: nodes.Plan
     source: Source
     axes: tuple[tuple[str, int], ...]
     dims: dict[str, int]
     manners: dict[int, tuple[str | None, object]]
+    watch: Callable[[], object] = bool
 
     def route(self) -> Route | Breach:
         """Steps of every rank, or why there are none."""
         sizes = tuple(size for _, size in self.axes)
+        ranks = prod(sizes)
+        if ranks * (ranks - 1) > MOST_STATEMENTS:  # whatever the contract, each of n shards travels n - 1 times
+            why = f"a plan of so many ranks makes more than {MOST_STATEMENTS:,} statements"
+            line, span = self.source.line_of(self.plan.span.start), self.plan.axes.span
+            text = f"plan {self.plan.name.text} on {ranks} ranks: {why}"
+            return Breach(route_steps.too_long.code, text, text, line, why, span=span, mend="make the mesh smaller")
         self._left = MOST_STATEMENTS
         steps: list[tuple[Step, ...]] = []
-        for rank in range(prod(sizes)):
+        for rank in range(ranks):
+            self.watch()
             walk = _Rank(self, rank, self._place(rank))
             try:
                 steps.append(tuple(walk.block(self.plan.body, (), 0)))
@@ -61,6 +70,7 @@ class Body:
         return Route(self.plan.name.text, self.plan.contract.text, sizes, tuple(steps))
 
     def spend(self, span: Span) -> None:
+        self.watch()
         self._left -= 1
         if self._left < 0:
             raise Undefined(route_steps.too_long, f"the plan makes more than {MOST_STATEMENTS:,} statements", span)

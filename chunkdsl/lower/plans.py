@@ -73,12 +73,12 @@ def declare_plan(
     def make(world: World) -> Route | Breach:
         """The body carried out for so many ranks on each axis."""
         axes = tuple((name, size) for (name, _), size in zip(sizes, sizes_of(world), strict=True))
-        return Body(item, source, axes, fixed, reader.manners).route()
+        return Body(item, source, axes, fixed, reader.manners, report.watch).route()
 
     routing = Routing(
         item.name.text, item.contract.text, tuple(name for name, _ in sizes), line, make,
         form=form, why_not=why, fetches=reader.fetches, ways=reader.ways,
-        chunk=next((chunk for _, chunk in reader.manners.values()), None),
+        chunk=next((chunk for _, chunk in reader.manners.values()), None), watch=report.watch,
     )  # fmt: skip
     world = grid_of(sizes[0][1], tuple(size for _, size in sizes))
     for breach in routing.breaches(world):

@@ -55,6 +55,7 @@ def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> 
         name, value.kind, tuple(program.mesh.axes[i].name for i in axes), line,
         lambda sizes: hierarchical(value.kind, sizes, outer, inner, line, parts),
         why_not="who sends what depends on both indices of a rank", fetches=False,
+        watch=settle.report.watch,
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def declare_use_plan(
         why_not=f"it comes from {item.path.value}, for {route.world} ranks",
         fetches=any(s.action == "fetch" for steps in route.steps for s in steps),
         ways=_ways(route, file),
-        chunk=first.chunk if first else None,
+        chunk=first.chunk if first else None, watch=report.watch,
     )  # fmt: skip
     breaches = routing.breaches(prod(sizes))
     for breach in breaches:

@@ -47,19 +47,20 @@ class Routing:
     fetches   whether any step, at any world size, fetches
     ways      of its steps, at every world size
     chunk     what the `with` of its steps says, the same for all
+    watch     called while steps are followed: what it raises ends the work
     """
 
     def __init__(
         self, name: str, contract: str, axes: tuple[str, ...], line: int, make: Callable[[World], Route | Breach], *,
         form: Form | None = None, why_not: str = "", fetches: bool = True,
-        ways: tuple[Way, ...] = (), chunk=None,
+        ways: tuple[Way, ...] = (), chunk=None, watch: Callable[[], object] = bool,
     ) -> None:  # fmt: skip
         if contract not in CONTRACTS:
             raise ValueError(f"{contract} is no contract")
         self.name, self.contract, self.axes, self.line = name, contract, axes, line
         self.form, self.why_not, self.fetches = form, why_not, fetches
         self.ways, self.chunk = ways, chunk
-        self._make = make
+        self._make, self._watch = make, watch
         self._by: tuple[bool, str] | None = None  # of a part: whether that of copy engines; the via of silent steps
         self._mine: dict[tuple[int, World], tuple[Flow, ...]] = {}
         self._traces: dict[World, Trace | Breach] = {}
@@ -203,5 +204,5 @@ class Routing:
     def _traced(self, world: World) -> Trace | Breach:
         if world not in self._traces:
             made = self._make(world)
-            self._traces[world] = made if isinstance(made, Breach) else trace(made)
+            self._traces[world] = made if isinstance(made, Breach) else trace(made, self._watch)
         return self._traces[world]

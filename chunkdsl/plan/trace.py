@@ -10,7 +10,7 @@ Every write has storage of its own, so an addend that arrives does not disturb a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import lcm
@@ -80,15 +80,17 @@ class Trace:
     order: tuple[Flow, ...] = field(default=())  # all flows: each after those whose data it moves on
 
 
-def trace(route: Route) -> Trace:
+def trace(route: Route, watch: Callable[[], object] = bool) -> Trace:
     """Follow a route. `Trace.breaches` are empty if and only if the route keeps its contract: then every shard arrives
-    at every rank that shall have it, once, every addend is counted once, and no two writes of a piece race."""
-    return _Tracer(route).run()
+    at every rank that shall have it, once, every addend is counted once, and no two writes of a piece race.
+
+    `watch` is called in the loops over steps: what it raises ends the work."""
+    return _Tracer(route, watch).run()
 
 
 class _Tracer:
-    def __init__(self, route: Route) -> None:
-        self.route, self.world = route, route.world
+    def __init__(self, route: Route, watch: Callable[[], object]) -> None:
+        self.route, self.world, self.watch = route, route.world, watch
         self.found = Breaches(route)
         self.held: dict[tuple[int, int, int], Held] = {}
         self.sums = route.contract in SUMS
@@ -105,7 +107,7 @@ class _Tracer:
         if not self.found:
             self.found.check_end(self.held, parts, self._wanted)
         if not self.found:
-            cycle = find_levels(flows)
+            cycle = find_levels(flows, self.watch)
             if cycle:
                 self.found.deadlock(cycle)
         return self._end(parts, tuple(flows))
@@ -126,6 +128,7 @@ class _Tracer:
         places = world * (2 if self.route.contract == "all_to_all" else 1)
         for rank, steps in enumerate(self.route.steps):
             for step in steps:
+                self.watch()
                 for piece in (step.source, step.target):
                     if not 0 <= piece.shard < places:
                         found.outside(rank, step, f"shard {piece.shard}", f"there are {places}, counted from 0")
@@ -148,6 +151,7 @@ class _Tracer:
 
     def _cut(self, rank: int, steps: tuple[Step, ...], parts: int) -> Iterator[Flow]:
         for number, step in enumerate(steps):
+            self.watch()
             holder, reader = (rank, step.peer) if step.action == "send" else (step.peer, rank)
             for part in finest(step.source, parts):
                 yield Flow(rank, number, step, holder, reader, step.source.shard, step.target.shard, part)
@@ -158,6 +162,7 @@ class _Tracer:
         """Inputs. A gather's is the own shard, a sum's an addend of every shard; an exchange keeps its own piece."""
         for rank in range(self.world):
             for shard in range(self.world) if self.sums else (rank,):
+                self.watch()
                 for part in range(parts):
                     what = (rank, rank) if self.route.contract == "all_to_all" else (shard,)
                     self.held[rank, shard, part] = Held(what, 1 << rank if self.sums else 1)
@@ -167,6 +172,7 @@ class _Tracer:
         all_ranks = (1 << self.world) - 1
         for rank in range(self.world):
             for shard in (rank,) if self.route.contract == "reduce_scatter" else range(self.world):
+                self.watch()
                 yield rank, shard, all_ranks if self.sums else 1
 
     def _together(self, flows: list[Flow]) -> None:
@@ -174,6 +180,7 @@ class _Tracer:
         read = [(f, held) for f in flows if (held := self._read(f)) is not None]
         put: dict[tuple[int, int, int], Flow] = {}
         for f, held in read:
+            self.watch()
             place = f.reader, f.target, f.part
             if place in put:
                 self.found.race(put[place], f)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from chunkdsl.check import plans, route_steps, routes
@@ -192,12 +193,21 @@ class Breaches:
             lost = ranks(mask & ~held.mask)
             what = f"the sum of {piece} on rank {rank} lacks the addend of {lost}"
             lines = ["no step brings it there; what is added there:"]
-        comes = [(r, s) for r, steps in enumerate(self._route.steps) for s in steps if reader_of(r, s) == rank]
-        gets = [(r, s) for r, s in comes if held is None or s.target.shard == shard]
+        gets = self._arriving.get((rank, None if held is None else shard), [])
         lines += [f"  {line_of(r, s)}" for r, s in gets[:4]] or ["  nothing"]
         lines += [f"  and {len(gets) - 4} more"] * (len(gets) > 4)
         line = gets[0][1].line if gets else next((s.line for steps in self._route.steps for s in steps), 0)
         self._add(routes.not_kept.code, line, what, lines, f"the plan promises {self._route.contract}")
+
+    @cached_property
+    def _arriving(self) -> dict[tuple[int, int | None], list[tuple[int, Step]]]:
+        """The steps, with who lists them, that bring something to a rank, and to each shard of it."""
+        found: dict[tuple[int, int | None], list[tuple[int, Step]]] = {}
+        for r, steps in enumerate(self._route.steps):
+            for s in steps:
+                found.setdefault((reader_of(r, s), None), []).append((r, s))
+                found.setdefault((reader_of(r, s), s.target.shard), []).append((r, s))
+        return found
 
     def deadlock(self, circle: list[Flow]) -> None:
         lines = ["these steps wait for each other for ever:", *(f"  {line_of(f.issuer, f.step)}" for f in circle)]

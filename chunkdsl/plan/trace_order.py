@@ -7,14 +7,16 @@ levels, whatever is waited for was taken up before, on every rank; so lanes of o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chunkdsl.plan.trace import Flow
 
 
-def find_levels(flows: list[Flow]) -> list[Flow]:
-    """Set `level` of every flow (Kahn's algorithm). Flows that wait for each other round in a circle, or none."""
+def find_levels(flows: list[Flow], watch: Callable[[], object] = bool) -> list[Flow]:
+    """Set `level` of every flow (Kahn's algorithm). Flows that wait for each other round in a circle, or none. `watch`
+    is called for every flow."""
     before = {f: list(f.inputs) for f in flows}
     lanes: dict[tuple[int, int], dict[int, list[Flow]]] = {}
     for f in flows:
@@ -33,6 +35,7 @@ def find_levels(flows: list[Flow]) -> list[Flow]:
     ready = deque(f for f in flows if not missing[f])
     done = 0
     while ready:
+        watch()
         f = ready.popleft()
         done += 1
         for g in after[f]:
