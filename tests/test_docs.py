@@ -254,6 +254,11 @@ NOT_BUILT = {
         HEAD + "tensor x : bf16[M @ tp, K]\nop f(x) -> y { y = relu(all_gather(x)) }\ngradient f -> dx\n",
     ],
     "`.T` on": [op("t, u, v", "v.T @ v + v.T @ v")],
+    "steps of one": [
+        HEAD + "plan p(t) : all_gather over tp {\n    send t[rank] to (rank + 1) mod tp with { chunk = 4 per shard }\n"
+        f"    for i in range(2, tp) {{ send t[rank] to (rank + i) mod tp{more} }}\n}}\n"
+        for more in ("", " with { chunk = 8 per shard }")
+    ],
     **{f"`{k} = {v}`": [COLLECTIVE["two_shot"] % f"{k} = {v}"] for k, v in LATER},
     "`wire` of fp8": [COLLECTIVE["two_shot"] % "wire = f8e4m3"],
     "the keys": [COLLECTIVE["two_shot"] % f"{key} = 4" for key in LATER_KEYS],

@@ -114,6 +114,7 @@ def policy_key_fits_nothing(key: str, span: Span, needs: str, where: str, labels
 
     `tile`, `stages`, `warps` and `compute` apply to matmuls; `reduce` and `wire` to reduce_scatter and all_reduce;
     `algorithm` to all_reduce; `fuse`, `fuse_from` and `fallback` to matmuls and collectives; the rest to collectives.
+    Of a collective along a plan `via` and `chunk` apply to the steps that do not say their own.
 
     Fails:
         mesh tp[4]

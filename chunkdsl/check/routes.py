@@ -128,10 +128,11 @@ def orders_differ(breach: Breach, source: Source) -> Finding:
 
 @rule("CD327", "steps-with-different-chunks")
 def chunks_differ(span: Span, other: Span) -> Finding:
-    """All steps of a plan cut shards into the same chunks: a chunk has one flag, which every step that moves it sets.
+    """Steps of one plan that cut shards into different chunks are not built.
 
-    Say `chunk` where the plan is used. What may differ from step to step is the lane and `via`: ldst, tma or, for steps
-    that send the rank's own shard, copy_engine.
+    In the module that is made a chunk has one flag, which every step that moves it sets. Say `chunk` where the plan is
+    used. What may differ from step to step is the lane and `via`: ldst, tma or, for steps that send the rank's own
+    shard, copy_engine.
 
     Fails:
         mesh tp[4]

@@ -94,6 +94,7 @@ def route_breaches(op: OpSchedule, world: World) -> list[Refutation]:
                     chunk = n.out_chunk if m.leaving else n.chunk
                     asked = m.routing.uneven(chunk, world), m.routing.differing(world), m.routing.uncopied(world)
                     breaches = [b for b in asked if b]
+                breaches = [m.routing.compared(b) for b in breaches]
                 found.setdefault((m.routing.name, m.routing.contract), []).extend(breaches)
     return [
         Refutation(b.code, b.message, b.counterexample, b.line, b.label, b.other_line, b.other_label, 0, b.span, b.mend)

@@ -37,9 +37,9 @@ def all_gather(call: nodes.Call, t: Operand, axis: int | None, speech: Speech) -
                                         "it is whole on every rank already", (speech.unwrap(call, t),))
     inner = [i for i, p in enumerate(t.type.placements) if i > axis and shards(p, placement.dim)]
     if inner:
-        name = speech.axis(inner[-1])
-        return axis_rules.shards_out_of_order(speech.axis(axis), name, call.span, "this would leave strided shards",
-                                         f"gather {name} first")
+        name, outer = speech.axis(inner[-1]), speech.axis(axis)
+        hint = f"gather {name} first, in an op of its own, or both together: over = ({outer}, {name})"
+        return axis_rules.shards_out_of_order(outer, name, call.span, "this would leave strided shards", hint)
     return Typed(_with(t.type, axis, Replicate()), t.dims), axis, placement.dim
 
 

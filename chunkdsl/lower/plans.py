@@ -83,7 +83,7 @@ def declare_plan(
     world = grid_of(sizes[0][1], tuple(size for _, size in sizes))
     for breach in routing.breaches(world):
         placed = breach if breach.line or breach.span else replace(breach, span=item.name.span)  # no step does it
-        report.add(routes.explain_breach(placed, source))
+        report.add(routes.explain_breach(routing.compared(placed), source))
     return None if routing.breaches(world) else routing
 
 

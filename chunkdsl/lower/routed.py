@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from chunkdsl.check import routes
 from chunkdsl.check.meshes import hierarchy_needs_two_axes
+from chunkdsl.check.policies import policy_key_fits_nothing
+from chunkdsl.diagnostics import Label
 from chunkdsl.ir.graph import Program, Value, axes_of
 from chunkdsl.ir.meshes import World
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place
 from chunkdsl.lower.choices import MIB, Choices
+from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.form import Affine, Form
 from chunkdsl.plan.halves import halves_of, why_whole
 from chunkdsl.plan.hierarchical import hierarchical
@@ -40,7 +43,31 @@ def routing_of(value: Value, program: Program, settle: Choices) -> Routing | Non
     if (routing.contract, routing.axes) != (value.kind, axes):
         has = f"{routing.contract} over {', '.join(routing.axes)}"
         settle.refuse(routes.does_not_fit(name, has, f"{value.kind} over {', '.join(axes)}", span, None))
+    refuse_idle(value, routing, program, settle)
     return routing if settle.ok else None
+
+
+def refuse_idle(value: Value, routing: Routing, program: Program, settle: Choices) -> None:
+    """A `via` or `chunk` of the policy that no step takes, as each says its own, and no other collective either."""
+    for key in ("via", "chunk"):
+        span = value.policy.spans.get(key)
+        if span is None or takes(value, key, program):
+            continue
+        around = next((found for found in map(values_of, program.ops) if value in found), [])
+        if not any(v.policy.spans.get(key) == span and takes(v, key, program) for v in around):
+            places = (w.span for w in routing.ways if w.span is not None) if key == "via" else ()
+            labels = tuple(Label(place, "a step says its own") for place in places)
+            settle.refuse(policy_key_fits_nothing(key, span, f"step without a {key} of its own",
+                                                  f"plan {routing.name}", labels))  # fmt: skip
+
+
+def takes(value: Value, key: str, program: Program) -> bool:
+    """Whether a collective makes anything of its policy's `via` or `chunk`, or all steps of its plan say the same."""
+    routing = program.plans.get(value.policy.route or "")
+    if routing is None:
+        return True
+    said = routing.vias if key == "via" else {routing.chunk}
+    return None in said or said == {getattr(value.policy, key)}
 
 
 def hierarchy_of(name: str, value: Value, program: Program, settle: Choices) -> Routing | None:

@@ -24,6 +24,8 @@ from chunkdsl.plan.trace_breaches import Breach, line_of
 from chunkdsl.record import record
 from chunkdsl.source import Span
 
+TRIED: dict[int, tuple[World, ...]] = {1: (2, 3, 4, 6, 8), 2: ((2, 2), (2, 3), (2, 4), (3, 2), (4, 2))}  # by axes
+
 
 @record
 class Way:
@@ -71,6 +73,16 @@ class Routing:
         """Why the route does not keep its contract on `world` ranks; empty if it does: its proof."""
         found = self._traced(world)
         return (found,) if isinstance(found, Breach) else found.breaches
+
+    def compared(self, breach: Breach) -> Breach:
+        """A breach of some world size with those, of a few small ones, on which the route keeps its contract: a pattern
+        for powers of two, say. Only where a step names what is not there, or the contract is not kept."""
+        if breach.code not in (route_steps.not_there.code, routes.not_kept.code) or self.file:
+            return breach
+        good = [world_text(world) for world in TRIED[len(self.axes)] if not self.breaches(world)]
+        tried = ", ".join(world_text(world) for world in TRIED[len(self.axes)])
+        text = f"\ntried on {tried} ranks, the plan holds on {', '.join(good)}" if good else ""
+        return replace(breach, counterexample=breach.counterexample + text)
 
     def differing(self, world: World) -> Breach | None:
         """Why ranks would not end with the same bits of an all-reduce, if they would not."""

@@ -78,6 +78,10 @@ _CONDITIONS = ("and", "or", "not", "is", "elif", "&&", "||", "!")
 _KEYWORDS_MEANT = {"on": "over", "across": "over", "using": "with", "by": "step"}
 
 
+_LEFT = re.compile(r"([-+*/]\s*|\bmod\s+)?(\b\w+(?:\([^()]*\))?\s+)$")  # operands of `xor`, and what binds them
+_RIGHT = re.compile(r"(xor\s+\w+(?:\([^()]*\))?)(\s*(?:[-+*/]|mod\b))?")
+
+
 @record
 class Failure:
     """Where the parse of one item stopped. Offsets count from the item's start; `base` is its place in the source."""
@@ -270,6 +274,16 @@ def _foreign(f: Failure, parser: Parser) -> Diagnostic | None:
     return None
 
 
+def _infix(f: Failure, parser: Parser) -> Diagnostic | None:
+    """`rank xor bit`. What is more than a name, a number or a call on either side is left to the writer."""
+    left, right = _LEFT.search(f.text[max(0, f.at - 80) : f.at]), _RIGHT.match(f.text, f.at)
+    if not left or not right or f.text.startswith("op"):
+        return None
+    span = f.span(f.at - len(left[2]), right.end(1))
+    mended = None if left[1] or right[2] else f"xor({left[2].strip()}, {right[1].split(None, 1)[1]})"
+    return rules.not_in_the_language(span, f"{left[2]}{right[1]}", "a function of two: xor(a, b)", mended)
+
+
 def _item(f: Failure, parser: Parser) -> Diagnostic | None:
     if f.at == 0:
         match = _WORD.match(f.text)
@@ -376,7 +390,7 @@ def _early_end(f: Failure, parser: Parser) -> Diagnostic | None:
 
 
 DETECTORS: tuple[Callable[[Failure, Parser], Diagnostic | None], ...] = (
-    _string, _non_ascii, _item, _unit, _number, _foreign, _keyword, _misspelt, _in_context, _with, _early_end,
+    _string, _non_ascii, _item, _unit, _number, _foreign, _infix, _keyword, _misspelt, _in_context, _with, _early_end,
     _mark, _stray,
 )  # fmt: skip
 
