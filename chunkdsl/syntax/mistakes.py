@@ -18,6 +18,7 @@ from chunkdsl.diagnostics import Diagnostic, Edit
 from chunkdsl.record import record
 from chunkdsl.source import Span
 from chunkdsl.syntax.blocks import in_braces
+from chunkdsl.syntax.infix import as_call
 from chunkdsl.syntax.items import skip_idle
 
 LONGEST = 10_000  # code points of an item in which guesses are still tried: each costs a parse
@@ -76,10 +77,6 @@ _FOREIGN = {  # text -> what the language has instead, and the text to put in it
 }
 _CONDITIONS = ("and", "or", "not", "is", "elif", "&&", "||", "!")
 _KEYWORDS_MEANT = {"on": "over", "across": "over", "using": "with", "by": "step"}
-
-
-_LEFT = re.compile(r"([-+*/]\s*|\bmod\s+)?(\b\w+(?:\([^()]*\))?\s+)$")  # operands of `xor`, and what binds them
-_RIGHT = re.compile(r"(xor\s+\w+(?:\([^()]*\))?)(\s*(?:[-+*/]|mod\b))?")
 
 
 @record
@@ -275,13 +272,10 @@ def _foreign(f: Failure, parser: Parser) -> Diagnostic | None:
 
 
 def _infix(f: Failure, parser: Parser) -> Diagnostic | None:
-    """`rank xor bit`. What is more than a name, a number or a call on either side is left to the writer."""
-    left, right = _LEFT.search(f.text[max(0, f.at - 80) : f.at]), _RIGHT.match(f.text, f.at)
-    if not left or not right or f.text.startswith("op"):
+    if f.text.startswith("op") or (found := as_call(f.text, f.at)) is None:
         return None
-    span = f.span(f.at - len(left[2]), right.end(1))
-    mended = None if left[1] or right[2] else f"xor({left[2].strip()}, {right[1].split(None, 1)[1]})"
-    return rules.not_in_the_language(span, f"{left[2]}{right[1]}", "a function of two: xor(a, b)", mended)
+    start, end, call = found
+    return rules.not_in_the_language(f.span(start, end), f.text[start:end], "a function of two: xor(a, b)", call)
 
 
 def _item(f: Failure, parser: Parser) -> Diagnostic | None:
