@@ -1,4 +1,4 @@
-"""`rank xor bit`: a function of sizes written between its operands -> where it stands, and the call. Knows words only."""
+"""`rank xor bit`: a function written between its operands -> where it stands, and the call. Knows words only."""
 
 from __future__ import annotations
 

@@ -272,10 +272,9 @@ def _foreign(f: Failure, parser: Parser) -> Diagnostic | None:
 
 
 def _infix(f: Failure, parser: Parser) -> Diagnostic | None:
-    if f.text.startswith("op") or (found := as_call(f.text, f.at)) is None:
-        return None
-    start, end, call = found
-    return rules.not_in_the_language(f.span(start, end), f.text[start:end], "a function of two: xor(a, b)", call)
+    start, end, call = (None if f.text.startswith("op") else as_call(f.text, f.at)) or (0, 0, None)
+    xor = f.text[start:end]
+    return rules.not_in_the_language(f.span(start, end), xor, "a function of two: xor(a, b)", call) if xor else None
 
 
 def _item(f: Failure, parser: Parser) -> Diagnostic | None:
