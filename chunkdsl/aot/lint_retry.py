@@ -25,11 +25,12 @@ def stale_retries(text: str) -> Iterator[tuple[int, str, str]]:
     narrower scope need not see what another GPU writes. Use `ld.relaxed.sys`, `ld.acquire.sys` or `ld.volatile`.
     """
     for body in read_ptx(text):
+        names = {_split(op)[0].strip(): _split(op)[1].strip(" ,") for op in body if op.parts[0] == "mov"}
         for loop in _loops(body):
             made = [(op, _results(op)) for op in loop]
             changed = set().union(*(results for _, results in made))
             for op in loop:
-                if _is_data_load(op) and not _address(op) & changed and _decides(op, loop):
+                if _is_data_load(op) and not _address(op) & changed and _decides(op, loop, names):
                     yield op.line, op.text, "retried until it changes, but weak, cached or of a narrow scope"
 
 
@@ -42,19 +43,39 @@ def _is_data_load(op: Instruction) -> bool:
     return op.parts[0] == "ldu" or not strong or bool(parts & {"nc", "ca"})
 
 
-def _decides(load: Instruction, loop: list[Instruction]) -> bool:
-    """Does what `load` reads reach a branch that may leave the loop?"""
-    known, tainted = set(loop), set(_results(load))
+def _decides(load: Instruction, loop: list[Instruction], names: dict[str, str]) -> bool:
+    """Does what `load` reads reach a branch that may leave the loop? `names`: what registers are other names of."""
+    known, tainted, put = set(loop), set(_results(load)), _put(loop, names)
     grown = True
     while grown:
         grown = False
         for op in loop:
             results = _results(op)
-            if not results <= tainted and _sources(op) & tainted:
+            if not results <= tainted and (put[op] if op in put else _sources(op)) & tainted:
                 tainted |= results
                 grown = True
     leaves = (op for op in loop if op.parts[0] == "bra" and op.predicate and set(op.successors) - known)
     return any(_name(op, op.predicate.lstrip("!")) in tainted for op in leaves)
+
+
+def _put(loop: list[Instruction], names: dict[str, str]) -> dict[Instruction, set]:
+    """For each load from shared memory what the store before it in a straight line put into the same place."""
+    entered = [nxt for op in loop for nxt in op.successors]
+    found, last, before = {}, None, None
+    for op in loop:
+        if before is None or before.successors != [op] or entered.count(op) != 1:
+            last = None
+        if op.parts[0] == "st" and _is_shared(op):
+            last = op
+        elif last and op.parts[0] == "ld" and _is_shared(op) and _place(last, names) == _place(op, names):
+            found[op] = _sources(last)
+        before = op
+    return found
+
+
+def _place(op: Instruction, names: dict[str, str]) -> str:
+    inside = re.search(r"\[([^\]]*)\]", op.operands)[1].replace(" ", "").removesuffix("+0")
+    return names.get(inside, inside)
 
 
 def _name(op: Instruction, register: str):
@@ -64,7 +85,8 @@ def _name(op: Instruction, register: str):
 
 def _split(op: Instruction) -> tuple[str, str]:
     """Operands that are written, and those that are read."""
-    if op.parts[0] in WITHOUT_RESULT or (op.parts[0] == "multimem" and "st" in op.parts):
+    at = op.operands.lstrip().startswith("[")  # where a copy goes to: no register of it changes
+    if at or op.parts[0] in WITHOUT_RESULT or (op.parts[0] == "multimem" and "st" in op.parts):
         return "", op.operands
     vector = re.match(r"\s*\{[^}]*\}", op.operands)
     first = vector[0] if vector else op.operands.split(",")[0]
