@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from chunkdsl import __version__, commands
+from chunkdsl import __version__, commands, streams
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         raise
     except Exception as error:
+        if streams.lost_output(error):  # a finding about it could not be printed either
+            raise
         return _crashed(error, getattr(args, "output_format", "text"))
 
 
@@ -60,17 +62,19 @@ def _complete() -> None:
 
 def entry() -> None:
     """The console script: `main`, with output that any terminal and any pipe can take."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
+    streams.open_streams()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
         _complete()
     try:
         gc.set_threshold(100_000)  # trees and tables that live until the end: looking for rubbish finds none
         code = main()
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError as error:
+        streams.give_up(error, tell=False)
         code = 1
+    except OSError as error:
+        streams.give_up(error, tell=True)
+        code = 2
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)

@@ -13,17 +13,23 @@ from chunkdsl.source import Source
 SUFFIX = ".chunk"
 STDIN = "-"
 LARGEST = 4 << 20  # bytes of a spec: 80,000 items
+_OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _MARK = b"\xef\xbb\xbf"
 
 
-def read(paths: Iterable[str]) -> Iterator[Report]:
-    """A report for each spec, in the order given and by name inside folders, each path once.
+def read(paths: Iterable[str], stdin: bool = False) -> Iterator[Report]:
+    """A report for each spec, in the order given and by name inside folders, each path once. `stdin`: the path `-` is
+    standard input.
 
     The report of a path that cannot be read has an empty source and says why; so does that of a folder without specs.
     """
     seen: set[str] = set()
     for path in paths:
-        for report in _read_folder(path) if os.path.isdir(path) else (_read_file(path),):
+        if stdin and path == STDIN:
+            found: Iterable[Report] = () if path in seen else (read_stdin(),)
+        else:
+            found = _read_folder(path) if os.path.isdir(path) else (_read_file(path),)
+        for report in found:
             if report.source.path not in seen:
                 seen.add(report.source.path)
                 yield report
@@ -31,7 +37,13 @@ def read(paths: Iterable[str]) -> Iterator[Report]:
 
 def read_stdin() -> Report:
     """The spec on standard input, as one of the path `-`."""
-    return decode(STDIN, sys.stdin.buffer.read(LARGEST + 1))
+    if sys.stdin is None:
+        return _refuse(STDIN, "standard input is closed")
+    try:
+        data = sys.stdin.buffer.read(LARGEST + 1)
+    except OSError as error:  # of a folder
+        return _refuse(STDIN, error)
+    return decode(STDIN, data)
 
 
 def rewrite(report: Report, text: str) -> bool:
@@ -59,8 +71,7 @@ def _read_folder(path: str) -> Iterator[Report]:
     for error in refused:
         yield _refuse(error.filename, error)
     for file in sorted(found):
-        special = os.path.exists(file) and not os.path.isfile(file)  # reading a pipe could take for ever
-        yield _refuse(file, "it is no regular file") if special else _read_file(file)
+        yield _read_file(file)
     if not found and not refused:
         report = Report(Source(path, ""))
         report.add(rules.no_specs_in_folder())
@@ -68,6 +79,9 @@ def _read_folder(path: str) -> Iterator[Report]:
 
 
 def _read_file(path: str) -> Report:
+    """Refuses what could be read for ever (a pipe, a device), unless a shell has opened it for us: `<(command)`."""
+    if os.path.exists(path) and not os.path.isfile(path) and not path.startswith(_OPENED):
+        return _refuse(path, "it is no regular file")
     try:
         with open(path, "rb") as file:
             data = file.read(LARGEST + 1)

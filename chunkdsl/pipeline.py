@@ -59,10 +59,11 @@ class Planned:
 
 def check(paths: Iterable[str], worlds: Sequence[World] = ()) -> list[Report]:
     """The findings for every spec below `paths`, in order; with `worlds` also the proof for those world sizes.
+    A path `-` is standard input.
 
     Never raises for what a spec holds: a failure of chunkdsl itself becomes a CD001 in that spec's report.
     """
-    return [check_one(report, worlds) for report in files.read(paths)]
+    return [check_one(report, worlds) for report in files.read(paths, stdin=True)]
 
 
 def check_one(report: Report, worlds: Sequence[World] = ()) -> Report:

@@ -40,7 +40,7 @@ ORDER = (
     "verify",
     "report",
     "crash",
-    "files",
+    "streams", "files",
     "ignores",
     "mend",
     "settings",

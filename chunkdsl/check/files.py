@@ -32,6 +32,9 @@ def internal_error(what: str) -> Finding:
 def unreadable_path(why: str) -> Finding:
     """A path given on the command line, or a file below a folder given there, could not be read.
 
+    Pipes and devices are not read, as that could take for ever. Those that a shell has opened are: `/dev/stdin`, and
+    what `<(command)` names.
+
     Fails:
         chunkdsl check missing.chunk
 
@@ -137,7 +140,7 @@ def bad_setting(why: str, span: Span | None, near: str = "") -> Finding:
 
 
 @rule("CD032", "no-such-start")
-def no_such_start(kind: str, fitting: Sequence[str], known: Sequence[str]) -> Finding:
+def no_such_start(kind: str, fitting: Sequence[str], known: Sequence[str], near: Sequence[str] = ()) -> Finding:
     """`chunkdsl new` starts a spec from one that is shipped, which is named whole or by a beginning that fits only one.
 
     Fails:
@@ -148,7 +151,8 @@ def no_such_start(kind: str, fitting: Sequence[str], known: Sequence[str]) -> Fi
     """
     if fitting:
         return Finding(f"{kind!r} is the beginning of several", help=f"one of {', '.join(fitting)}")
-    return Finding(f"there is no spec {kind!r} to start from", help=f"one of {', '.join(known)}")
+    meant = f"did you mean {' or '.join(near)}? There are" if near else "one of"
+    return Finding(f"there is no spec {kind!r} to start from", help=f"{meant} {', '.join(known)}")
 
 
 @rule("CD033", "unwritable-start")

@@ -10,7 +10,7 @@ from chunkdsl.arguments import FORMATS, add_worlds, exit_code, world_sizes
 
 def configure(subparsers) -> None:
     parser = subparsers.add_parser("check", help="say what is wrong with specs", description=__doc__)
-    what = "a spec, or a folder of specs; default: `paths` of [tool.chunkdsl] in pyproject.toml"
+    what = "a spec, a folder of specs, or - for standard input; default: `paths` of [tool.chunkdsl] in pyproject.toml"
     parser.add_argument("paths", nargs="*", metavar="PATH", help=what)
     add_worlds(parser, "prove for world sizes, such as 2,3,8")
     parser.add_argument("--fix", action="store_true", help="mend what can be mended only one way")
@@ -39,7 +39,7 @@ def _selectors(text: str) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     """0 without errors (with --diff: and without changes), 1 with errors, 2 if a spec could not be read or chunkdsl
     failed."""
-    from chunkdsl import pipeline
+    from chunkdsl import files, pipeline
     from chunkdsl.report.output import write
     from chunkdsl.settings import Settings, read_settings
 
@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     paths = args.paths or settings.paths
     if not paths and problem is None:
         args.usage_error("name a spec or a folder, or set `paths` under [tool.chunkdsl] in pyproject.toml")
+    if files.STDIN in paths and (args.fix or args.unsafe_fixes) and not args.diff:
+        args.usage_error("standard input cannot be mended in place: use --diff")
     wanted = Settings(tuple(args.select) or settings.select, (*settings.ignore, *args.ignore))
     reports = pipeline.check(paths, world_sizes(args))
     changed = 0

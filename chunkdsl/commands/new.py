@@ -12,7 +12,7 @@ def configure(subparsers) -> None:
     parser = subparsers.add_parser("new", help="write a spec to start from", description=__doc__)
     kind = parser.add_argument("kind", nargs="?", metavar="KIND", help="such as tp_mlp; without it all are listed")
     kind.completer = _kinds
-    parser.add_argument("path", nargs="?", metavar="PATH", help="default: KIND.chunk")
+    parser.add_argument("path", nargs="?", metavar="PATH", help="default: KIND.chunk; - for standard output")
     parser.set_defaults(run=run)
 
 
@@ -27,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
     """0, or 2 if there is no such kind or the file cannot be written. An existing file is never overwritten."""
     from chunkdsl.check.files import no_such_start, unwritable_start
     from chunkdsl.diagnostics import Report
+    from chunkdsl.files import STDIN
+    from chunkdsl.lower.nearest import Nearest
     from chunkdsl.report.output import write
     from chunkdsl.source import Source
     from chunkdsl.starts import starts
@@ -40,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
     path = args.path or (f"{fitting[0]}.chunk" if len(fitting) == 1 else args.kind)
     report = Report(Source(path, ""))
     if len(fitting) != 1:
-        report.add(no_such_start(args.kind, fitting, list(known)))
+        report.add(no_such_start(args.kind, fitting, list(known), Nearest(known).of(args.kind)))
+    elif path == STDIN:
+        sys.stdout.write(known[fitting[0]].text)
     else:
         try:
             with open(path, "x", encoding="utf-8") as file:
@@ -50,6 +54,6 @@ def run(args: argparse.Namespace) -> int:
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             report.add(unwritable_start(getattr(error, "strerror", None) or str(error)))
     write([report], "text")
-    if not report.failed:
+    if not report.failed and path != STDIN:
         print(path)
     return exit_code([report])

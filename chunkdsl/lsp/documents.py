@@ -9,7 +9,7 @@ from chunkdsl.diagnostics import Report
 from chunkdsl.editor.lint import Lint
 from chunkdsl.editor.names import Index
 from chunkdsl.editor.segments import segments
-from chunkdsl.lsp.positions import Lines
+from chunkdsl.lsp.positions import MARK, Lines
 from chunkdsl.settings import Settings, read_settings
 
 
@@ -18,7 +18,8 @@ class Document:
     are known. `lint`: the latest that are known."""
 
     def __init__(self, uri: str, path: str, version: int, text: str, encoding: str, before: Lint | None) -> None:
-        self.uri, self.path, self.version, self.text, self.before = uri, path, version, text, before
+        self.text = text.removeprefix(MARK)
+        self.uri, self.path, self.version, self.before = uri, path, version, before
         self.lint = before
         self.lines = Lines(text, encoding)
 

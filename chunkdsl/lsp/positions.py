@@ -10,21 +10,26 @@ from lsprotocol import types as lsp
 from chunkdsl.source import Span
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
+MARK = "\ufeff"
 
 
 class Lines:
-    """The lines of one text as the protocol counts them. `encoding`: utf-8, utf-16 (its default) or utf-32."""
+    """The lines of one text as the protocol counts them. `encoding`: utf-8, utf-16 (its default) or utf-32.
+
+    Offsets are of the text without the byte order mark that it may begin with; the protocol counts it."""
 
     def __init__(self, text: str, encoding: str = "utf-16") -> None:
-        self.text = text
+        self._encoding = encoding
+        self._mark = self._units(MARK) if text.startswith(MARK) else 0
+        self.text = text = text.removeprefix(MARK)
         breaks = [m.span() for m in _LINE_END.finditer(text)]
         self._starts = [0, *(end for _, end in breaks)]
         self._ends = [*(start for start, _ in breaks), len(text)]
-        self._encoding = encoding
 
     def position(self, offset: int) -> lsp.Position:
         line = bisect_right(self._starts, offset) - 1
-        return lsp.Position(line, self._units(self.text[self._starts[line] : offset]))
+        mark = self._mark if line == 0 else 0
+        return lsp.Position(line, mark + self._units(self.text[self._starts[line] : offset]))
 
     def range(self, span: Span) -> lsp.Range:
         start = self.position(span.start)
@@ -38,7 +43,7 @@ class Lines:
         if position.line >= len(self._starts):
             return len(self.text)
         start, end = self._starts[position.line], self._ends[position.line]
-        at, left = start, position.character
+        at, left = start, position.character - (self._mark if position.line == 0 else 0)
         while at < end and left > 0:
             left -= self._units(self.text[at])
             at += 1
