@@ -15,7 +15,7 @@ from chunkdsl.ir.dump import type_text
 from chunkdsl.ir.graph import Program
 from chunkdsl.ir.types import DimRef, Partial, Shard, SymSize, TensorType
 from chunkdsl.lower.policy_values import BUILT
-from chunkdsl.lower.tensors import BUILT_DTYPES
+from chunkdsl.lower.tensors import BUILT_DTYPES, TABLE_DTYPES
 from chunkdsl.plan.hierarchical import TIERS
 
 _WORD = re.compile(r"(?<!\w)[A-Za-z_]\w*$")
@@ -109,7 +109,7 @@ def _in_type(before: str, declared: dict[str, str]) -> list[Choice]:
     if re.search(r"(?:@\s*\w*\([\w\s,]*|\bsum\s+)$", before):
         return named(declared, "axis")
     if re.search(r":\s*$", before):
-        return [Choice(d.value, "dtype") for d in BUILT_DTYPES]
+        return [Choice(d.value, "dtype") for d in (*BUILT_DTYPES, *TABLE_DTYPES)]
     if before.count("[") > before.count("]"):
         return named(declared, "dim")
     return [Choice("sum", "keyword")] if "]" in before else []
@@ -118,6 +118,8 @@ def _in_type(before: str, declared: dict[str, str]) -> list[Choice]:
 def _in_op(path: str, index: Index, at: int, before: str, offset: int, declared: dict[str, str]) -> list[Choice]:
     if "{" not in before:
         return named(declared, "tensor")
+    if re.search(r"[\w)]\.$", before):
+        return [Choice("T", "keyword")]
     program, known = bound(path, index.segments, at, offset)
     found: list[Choice] = []
     call = _CALL.search(before)
@@ -125,6 +127,8 @@ def _in_op(path: str, index: Index, at: int, before: str, offset: int, declared:
         return _placed(declared)
     if call and call[1] in ("reduce_scatter", "all_to_all") and "," in call[2]:
         found += named(declared, "dim")
+    if call and call[1] == "cast" and "," in call[2]:
+        return [Choice(d.value, "dtype") for d in BUILT_DTYPES]
     if call and call[1] in BUILT_LAYOUTS:
         return named(declared, "axis")
     if call and re.search(r"\bover\s*=\s*$", call[2]):

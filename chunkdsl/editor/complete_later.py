@@ -8,6 +8,7 @@ from chunkdsl.editor.choice import Choice, named
 from chunkdsl.editor.names import Index
 from chunkdsl.editor.uses import item_of
 from chunkdsl.lower.sizes import FUNCTIONS
+from chunkdsl.lower.tensors import BUILT_DTYPES
 from chunkdsl.plan.trace import CONTRACTS
 from chunkdsl.syntax import nodes
 
@@ -51,6 +52,8 @@ def in_kernel(before: str) -> list[Choice]:
 def in_gradient(index: Index, before: str, declared: dict[str, str]) -> list[Choice]:
     if re.fullmatch(r"\s*gradient\s+", before):
         return named(declared, "op")
+    if re.search(r"\bas\s+$", before):
+        return [Choice(d.value, "dtype") for d in BUILT_DTYPES]
     if not re.search(r"\bsaves\s+[\w\s,]*$", before):
         return [Choice("saves", "keyword"), Choice("with", "keyword")]
     op = (re.match(r"\s*gradient\s+(\w+)", before) or [None, ""])[1]

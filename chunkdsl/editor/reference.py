@@ -10,6 +10,7 @@ from chunkdsl.record import record
 from chunkdsl.resources import read
 
 _CODE = re.compile(r"`([^`]+)`")
+_LINK = re.compile(r"\[([^\]|]*)\]\(#[^)]*\)")  # within the page: nothing outside it can follow one
 _CALL = re.compile(r"(\w+)\(([^)]*)\)")
 
 
@@ -76,7 +77,7 @@ def layouts() -> dict[str, str]:
 
 def _rows(first: str, cells: int) -> list[list[str]]:
     """The rows of the first table whose header starts with a word."""
-    text = read("grammars", "README.md")
+    text = _LINK.sub(r"\1", read("grammars", "README.md"))
     table = re.search(rf"^\| {first} \|.*\n\|[- |]*\n((?:\|.*\n)+)", text, re.MULTILINE)
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table[1].splitlines()]
     return [row for row in rows if len(row) == cells]

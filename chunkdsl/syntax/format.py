@@ -133,6 +133,9 @@ class _Layout:
         head: list[Token] = []
         while opener is not None:
             closer = _match(tokens, opener)
+            if head and (head[0].after or tokens[0].before):  # a comment between `}` and `else` parts them
+                rows += [*wrap(head, indent, indent), *_comments(tokens[0].before, indent)]
+                head, tokens = [], [replace(tokens[0], before=[]), *tokens[1:]]
             rows += wrap([*head, *tokens[: opener + 1]], indent, indent + 2 * INDENT)
             rows += self._body(tokens[opener + 1 : closer], indent + INDENT)
             rows += _comments(tokens[closer].before, indent + INDENT)

@@ -4,7 +4,7 @@ import pytest
 
 from chunkdsl.editor.complete import BUILT_LAYOUTS, call_at, completions
 from chunkdsl.editor.names import Index, given_to
-from chunkdsl.editor.reference import layouts
+from chunkdsl.editor.reference import functions, keys, layouts
 from chunkdsl.editor.segments import segments
 
 FILE = """\
@@ -35,6 +35,9 @@ op mlp(x) -> y {
     ("op z(x) -> y { y = all_to_all(x, ", {"M"}, {"tp"}), ("tensor q : bf16[M @ ", {"tp"}, {"M"}),
     *((f"{item} ", set(), {"sum", "over", "M", "x", "p", "op", "t"})
       for item in ("mesh", "dim", "tensor", "policy", "op", "plan", "kernel")),
+    ("tensor q : ", {"bf16", "i32", "i64"}, {"M"}), ("op z(x) -> y { y = x.", {"T"}, {"x", "gelu"}),
+    ("op z(x) -> y { y = cast(x, ", {"f32"}, {"x", "M"}), ("gradient mlp -> dx as ", {"f32"}, {"saves", "x"}),
+    ("op z(x) -> y { y = cast(", {"x"}, {"f32"}),
     ("tensor q : bf16[M] ", {"sum"}, {"M"}), ("tensor q ", set(), {"sum"}), ("mesh q[2] ", {"over"}, {"M"}),
     ("# plan ", set(), {"op"}), ("use plan \"", set(), {"op"}),
 ])  # fmt: skip
@@ -49,6 +52,12 @@ def test_routes_of_two_tiers_are_offered_on_two_axes():
         text += "policy z { route = "
         found = {c.text for c in completions("x.chunk", Index(segments(text)), text, len(text))}
         assert ("hierarchical(direct, swizzle)" in found) is offered
+
+
+def test_what_the_reference_says_has_no_links_into_its_page():
+    told = [*keys().values(), *functions().values()]
+    assert not [x for x in told if "](#" in str(vars(x))]
+    assert "small all-reduces alone" in keys()["via"].meaning and "(#" not in keys()["route"].meaning
 
 
 def test_layouts_are_told_from_the_language_reference():

@@ -93,6 +93,11 @@ LAYOUTS = {
         f"tensor {'x' * 40} : bf16[M] # a\ndim M = 4 # b\n\ndim N = 4 # c\n",
         f"tensor {'x' * 40} : bf16[M]  # a\ndim M = 4{'':50}# b\n\ndim N = 4{'':36}# c\n",
     ),
+    "a comment parts `}` and `else`": (
+        "plan p(t) : all_gather over tp {\n if tp == 1 {\n send t[0] to 0\n}\n # why\n else { send t[0] to 1 } }",
+        "plan p(t) : all_gather over tp {\n    if tp == 1 {\n        send t[0] to 0\n    }\n    # why\n    else {\n"
+        "        send t[0] to 1\n    }\n}\n",
+    ),
     "a body stays on its line": ("op f(x)->y{y=x}", "op f(x) -> y { y = x }\n"),
     "unless it is written on lines": ("op f(x) -> y {\n y = x }", "op f(x) -> y {\n    y = x\n}\n"),
     "or has two statements": ("op f(x) -> y { z = x y = z }", "op f(x) -> y {\n    z = x\n    y = z\n}\n"),
