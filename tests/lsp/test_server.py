@@ -91,7 +91,7 @@ def test_completion_of_names_keys_values_and_what_mends(editor):
     assert labels_at("via = ") >= {"tma", "ldst", "copy_engine", "auto"}
     assert labels_at("bf16[M @ ") == {"tp", "zigzag(tp)", "cyclic(tp, 128)"}
     assert labels_at("over ") == {"nvlink", "rdma"}
-    assert labels_at("tensor x  : ") == {"bf16", "f16", "f32"} and labels_at("# \u00e4") == set()
+    assert labels_at("tensor x  : ") == {"bf16", "f16", "f32", "i32", "i64"} and labels_at("# \u00e4") == set()
     assert {"op", "tensor"} <= labels_at("\n"), "items start in column one"
 
 
