@@ -31,7 +31,7 @@ BUILT_FOR = range(1, 17)  # world sizes of one axis that every module is proven 
 
 @dataclass
 class Checked:
-    """What the stages made of one spec. A stage that reports an error is the last: later ones are None."""
+    """What the stages made of one spec. Of one with errors there is no schedule, and later stages are None too."""
 
     report: Report
     file: File | None = None
@@ -282,11 +282,11 @@ def check_source(source: Source) -> Checked:
 
 
 def check_report(report: Report) -> Checked:
-    """Parse, lower, schedule; stops after the first stage with an error, as later ones would repeat it."""
+    """Parse, lower, schedule. Items that parse are lowered beside those that do not: a mistake costs one item. What has
+    errors is not scheduled."""
     checked = Checked(report)
     parse(checked)
-    if not report.failed:
-        lower(checked)
+    lower(checked)
     if not report.failed:
         schedule(checked)
     return checked

@@ -46,15 +46,13 @@ class Part(Checked):
     elsewhere: Elsewhere = nowhere
 
 
-def _parse(part: Part) -> None:
+def _read(part: Part) -> None:
+    """Parse and lower: one stage, as items that parse are lowered beside those that do not."""
     part.file = parse(part.report.source, part.report, tree_again)
-
-
-def _lower(part: Part) -> None:
     part.program = lower(part.file, part.report.source, part.report, part.elsewhere)
 
 
-STAGES = (_parse, _lower, pipeline.schedule)
+STAGES = (_read, pipeline.schedule)
 LAST = len(STAGES) - 1
 
 

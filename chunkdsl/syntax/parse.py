@@ -1,6 +1,7 @@
 """Text to syntax tree, item by item. The only user of Lark, with `tables`, which keeps what it builds.
 
-A bad item yields one finding and is left out; the others survive. Names are not resolved here.
+A bad item yields a finding for each of its mistakes that can be told apart and is left out; the others survive. Names
+are not resolved here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from chunkdsl.syntax import nodes
 from chunkdsl.syntax.build import DEPTH, Builder, depth
 from chunkdsl.syntax.items import cut, skip_idle
 from chunkdsl.syntax.mistakes import Failure, diagnose, head, unclosed
+from chunkdsl.syntax.recover import more_mistakes
 from chunkdsl.syntax.tables import kept
 
 VERSION = 1
@@ -106,7 +108,7 @@ def tree_of(text: str, base: int) -> lark.Tree | Failure:
 
 
 def parse(source: Source, report: Report, tree_of: Callable[[str, int], lark.Tree | Failure] = tree_of) -> nodes.File:
-    """The items of a source that are well-formed, in order; one finding in `report` for each that is not.
+    """The items of a source that are well-formed, in order; findings in `report` for each that is not.
     `tree_of`: another one that remembers, for instance."""
     text = source.text
     lead, cuts = cut(text)
@@ -132,7 +134,8 @@ def parse(source: Source, report: Report, tree_of: Callable[[str, int], lark.Tre
                 if isinstance(tree, Failure):
                     continue
         if isinstance(tree, Failure):
-            report.add(diagnose(tree, grammar()))
+            report.add(found := diagnose(tree, grammar()))
+            report.extend(more_mistakes(tree, found, grammar(), grammar().tree))
         elif (item := _build(tree, span, text, report)) is not None:
             items.append(item)
     _check_version(items, report)

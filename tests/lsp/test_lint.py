@@ -188,12 +188,18 @@ def test_a_check_gives_way_when_the_text_has_changed():
 
 
 def test_an_error_of_an_earlier_stage_hides_later_ones_and_they_come_back():
-    wrong = TEXT.replace("(x2) @", "(x9) @", 1)
+    wrong = TEXT.replace("via = copy_engine", "via = multimem", 1)
     first = near(wrong)
-    assert [d.code for d in findings(first)] == ["CD240"]
+    assert [d.code for d in findings(first)] == ["CD601"]
     broken = lint("x.chunk", wrong.replace("dim N4 =", "dim N4 = =", 1), first)
     assert [d.code for d in findings(broken)] == ["CD101"]
-    assert [d.code for d in findings(lint("x.chunk", wrong, broken))] == ["CD240"]
+    assert [d.code for d in findings(lint("x.chunk", wrong, broken))] == ["CD601"]
+
+
+def test_a_syntax_mistake_hides_nothing_of_other_items():
+    wrong = TEXT.replace("(x2) @", "(x9) @", 1)
+    broken = lint("x.chunk", wrong.replace("dim N4 =", "dim N4 = =", 1), near(wrong))
+    assert [d.code for d in findings(broken)] == ["CD240", "CD101"]
 
 
 def test_offsets_lead_into_an_excerpt_and_out_again():
@@ -207,12 +213,12 @@ def test_offsets_lead_into_an_excerpt_and_out_again():
 
 
 def test_what_no_stage_has_looked_at_is_not_taken_for_checked():
-    wrong = TEXT.replace("(x2) @", "(x9) @", 1)
+    wrong = TEXT.replace("via = copy_engine", "via = multimem", 1)
     opened = near(wrong.replace("dim N4 =", "dim N4 = =", 1))
     assert [d.code for d in findings(opened)] == ["CD101"]
     mended = lint("x.chunk", wrong, opened)
-    assert [d.code for d in findings(mended)] == ["CD240"] or not mended.complete
-    assert [d.code for d in findings(near(wrong))] == ["CD240"]
+    assert [d.code for d in findings(mended)] == ["CD601"] or not mended.complete
+    assert [d.code for d in findings(near(wrong))] == ["CD601"]
 
 
 def test_second_places_stay_in_the_text_when_what_they_point_at_goes(monkeypatch):
