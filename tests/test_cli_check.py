@@ -104,7 +104,7 @@ def test_output_is_the_same_twice(write, capsys):
 
 
 def test_later_stages_do_not_repeat_an_earlier_error(write, capsys):
-    spec = "tensr x : bf16[M]\nop f(x) -> y { y = x }\n"  # x and M would be unknown names
+    spec = "mesh tp[8]\ntensr x : bf16[M]\nop f(x) -> y { y = x }\n"  # x and M would be unknown names
     code, out, _ = run(capsys, "check", write("a.chunk", spec))
     assert code == 1 and out.count("error: CD") == 1
 
