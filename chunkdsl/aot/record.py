@@ -142,7 +142,7 @@ class RecordingMachine:
 
     starts_early = Machine.starts_early
 
-    def prepared(self, made, kernel, programs, args, constants, warps, stages):
+    def prepared(self, made, kernel, programs, args, constants, changing):
         return None
 
     def multicast(self, memory):

@@ -119,7 +119,8 @@ FAULTS = (
         TEMPLATE,
         SIM,
         in_template(
-            SIGNAL, "if arrive(out_counters + {{ target }} * out_chunk_cap + c, tiles_of_chunk):",
+            SIGNAL, 'if {{ "arrive" if share == 0 else "arrive_in" }}(out_counters + {{ target }} * out_chunk_cap + c, '
+            '{{ "tiles_of_chunk" if share == 0 else share ~ ", 2 * tiles_of_chunk" }}):',
             "if column == columns - 1:",
         ),
     ),
@@ -204,7 +205,6 @@ FAULTS = (
             SIGNAL,
             "set_flag(out_done + owner * out_chunk_cap + c, epoch,",
             "set_flag(out_done + owner * out_chunk_cap + c, 0,",
-            2,
         ),
     ),
 )
