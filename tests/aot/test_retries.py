@@ -71,3 +71,25 @@ END: ret;
     assert stale_retries(tiles) == []
     assert [f.line for f in stale_retries(tiles.replace("ld.acquire.sys.global", "ld.global"))] == [4]
     assert [f.line for f in stale_retries(tiles.replace("st.global", "st.shared"))] == [3]
+
+
+def test_what_another_thread_reads_of_shared_memory_is_what_was_put_there_last():
+    """A ticket, by which one thread tells all others which tile is next, is not decided by what a tile reads."""
+    text = """.visible .entry k(){
+mov.b32 %r9, global_smem;
+$L__1:
+ld.global.b32 %r1, [%rd1];
+st.shared.b32 [%r9 + 0], %r1;
+bar.sync 0;
+atom.global.gpu.relaxed.add.u32 %r2, [%rd2], 1;
+@%p2 st.shared.b32 [%r9 + 0], %r2;
+bar.sync 0;
+ld.shared.b32 %r3, [global_smem];
+setp.lt.s32 %p1, %r3, %r4;
+@%p1 bra $L__1;
+ret;
+}"""
+    assert stale_retries(text) == []
+    elsewhere = text.replace("@%p2 st.shared.b32 [%r9 + 0], %r2;", "@%p2 st.shared.b32 [%r8 + 0], %r2;")
+    for wrong in (elsewhere, text.replace("[%r9 + 0], %r2", "[%r9 + 0], %r1")):
+        assert [f.line for f in stale_retries(wrong)] == [4]

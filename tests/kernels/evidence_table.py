@@ -44,9 +44,6 @@ and [`specs/kernels/`](../specs/kernels). None knows of ranks.
 - Compiled: targets for which the rewritten and the untouched kernel compile ahead of time and pass the lints.
 - Last run: the newest date of a run, and what ran then where that is not all of it; the rest ran on earlier code.
 
-Two rows lack sm_90: attention by descriptors made on the host, and the tutorial's. They compile for it, but the lint
-`stale-retry` finds fault with a word that each tile reads (the number of the call), so `verify` of such a kernel fails.
-
 `PYTHONPATH=. python tests/kernels/evidence_table.py` made this page, by hand; CI checks a part of it.
 
 | kernel | found | lines | waits | ranks | compiled | last run |
