@@ -118,7 +118,7 @@ FAULTS = (
         ("float64", "simulator", "conformance"),
         in_template(
             TICKETS,
-            'tl.maximum(tl.cdiv({{ "out_each" if launch.space == "columns" else "n" }}, BN), 1)',
+            'tl.maximum(tl.cdiv({{ "out_each" if launch.space == "columns" else view.across }}, BN), 1)',
             "tl.maximum(n // BN, 1)",
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutant_faults import EITHER, SIGNAL, SIM, STORE, TILES, Fault, in_module, in_template, launches, moves
+from mutant_faults import EITHER, PLACE, SIGNAL, SIM, STORE, WAITS, Fault, in_module, in_template, launches, moves
 from mutants_of_plans import no_barrier
 from mutants_of_schedules import PROOF, SCHEDULE, products, staging
 
@@ -75,11 +75,11 @@ FAULTS = (
     # ---- tiles
     Fault(
         "waits for its own rank's word", "deal_push", "wrong source wait", TEMPLATE, EITHER,
-        in_template(TILES, WAIT, WAIT.replace('"source"', '"rank"')),
+        in_template(WAITS, WAIT, WAIT.replace('"source"', '"rank"')),
     ),
     Fault(
         "does not wait for the last source", "deal_push", "wrong source wait", TEMPLATE, EITHER,
-        in_template(TILES, "        for source in range(W):\n{% if view.own_is_staged %}",
+        in_template(WAITS, "        for source in range(W):\n{% if view.own_is_staged %}",
                     "        for source in range(W - 1):\n{% if view.own_is_staged %}"),
     ),
     Fault(
@@ -96,7 +96,7 @@ FAULTS = (
     ),
     Fault(
         "counts tiles of all columns", "deal_store_columns", "missing signal", TEMPLATE, SIM,
-        in_template(TILES, "columns = tl.maximum(tl.cdiv(each, BN), 1)", "columns = tl.maximum(tl.cdiv(n, BN), 1)"),
+        in_template(PLACE, "columns = tl.maximum(tl.cdiv(each, BN), 1)", "columns = tl.maximum(tl.cdiv(n, BN), 1)"),
     ),
     # ---- along a plan
     Fault(

@@ -13,6 +13,7 @@ from mutant_faults import (
     SIM,
     TICKETS,
     TILES,
+    WAITS,
     Edit,
     Fault,
     in_template,
@@ -45,7 +46,7 @@ FAULTS = (
         "TMA reads past the acquire",
         TEMPLATE,
         SIM,
-        in_template(TILES, "            proxy_fence(NVIDIA)", "            pass"),
+        in_template(WAITS, "            proxy_fence(NVIDIA)", "            pass", 2),
     ),
     Fault(
         "no proxy fence in moves",
@@ -87,7 +88,7 @@ FAULTS = (
         "the launches of the construction are not idle",
         TEMPLATE,
         EITHER,
-        in_template(PIECES, " * active:", ":", 2),
+        in_template(PIECES, " * active:", ":", 3),
         run={"slow": 1},
     ),
     # ---- the compiler's eyes
