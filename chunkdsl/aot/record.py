@@ -126,10 +126,10 @@ class RecordingMachine:
 
     # ---- work
 
-    def launch(self, kernel, programs, args, constants, warps, stages, early=False):
+    def launch(self, kernel, programs, args, constants, warps, stages, early=False, lane="main"):
         use = record_use(kernel, args, constants, warps, stages, self.target)
         self._uses.setdefault(use.key, use)
-        self.log.append(("launch", use.name, "main"))
+        self.log.append(("launch", use.name, lane))
 
     def fit(self, kernel, around=None):
         """As `Machine.fit` would find it on a device: the kernel is compiled for the target. What is `around` it is

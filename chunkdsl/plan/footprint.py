@@ -14,6 +14,7 @@ from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import evaluate
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule, Schedule
 from chunkdsl.plan.tables import route_tables
+from chunkdsl.plan.tile_kernels import tickets_of
 from chunkdsl.plan.unroll_exchange import buffer_of, each_words, memory_forms, payload_words, row_words
 
 STATE_WORDS = 16
@@ -60,7 +61,7 @@ def memory(schedule: Schedule, op: OpSchedule, world: int, bounds: Mapping[str, 
         *(_words(f, "counters", world, full, grid) for f in op.counters),
         Memory(f"{op.name}_state", "symmetric", "flags", "i32", 1, STATE_WORDS),
         *([Memory(f"{op.name}_closed", "symmetric", "flags", "i32", 1, world)] if op.closing else ()),
-        *(Memory(f"{n.name}_tickets", "local", "scratch", "i32", 1, TICKET_WORDS) for n in op.launches),
+        *(Memory(name, "local", "scratch", "i32", 1, TICKET_WORDS) for name in tickets_of(op)),
         *(Memory(t.name, "local", "scratch", "i32", 1, t.words(grid)) for t in route_tables(op)),
         Memory(f"{op.name}_opening", "local", "scratch", "i32", 1, TICKET_WORDS),
         Memory(f"{op.name}_nothing", "local", "scratch", "f32", 256, 256),

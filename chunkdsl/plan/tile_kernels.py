@@ -8,7 +8,7 @@ import tomllib
 from functools import cache
 
 from chunkdsl.ir.layouts import CONTIGUOUS
-from chunkdsl.plan.schedule import Launch, OpSchedule
+from chunkdsl.plan.schedule import Launch, Moves, OpSchedule
 from chunkdsl.record import record
 
 PATH = os.path.join(os.path.dirname(os.path.realpath(__file__)), "tile_kernels.toml")
@@ -39,6 +39,14 @@ def warp_tiles() -> WarpTiles:
     return WarpTiles(**{name: tuple(v) if isinstance(v, list) else v for name, v in made.items()})
 
 
+def movers_beside(launch: Launch) -> tuple[Moves, ...]:
+    """Moves of finished tiles by programs of their own, which a launch beside that of the tiles can do: no tile waits
+    for them."""
+    return tuple(
+        m for m in launch.moves if m.kind == "scatter" and m.programs and m.leaving and not m.ring and not m.routing
+    )
+
+
 def why_not_warps(launch: Launch, op: OpSchedule) -> str:
     """Why a launch's tiles are the Triton kernel's on every target; "" if specialised warps can compute them."""
     n, d, t = launch, launch.destination, launch.tiling
@@ -54,14 +62,20 @@ def why_not_warps(launch: Launch, op: OpSchedule) -> str:
         return f"its tile is {t.bm}x{t.bn}x{t.bk}, that of specialised warps {'x'.join(map(str, warp_tiles().tile))}"
     if n.layout != CONTIGUOUS or op.nested or n.column_shards or n.from_every:
         return "its shards are not contiguous rows of one mesh axis"
-    if any(m.via != "copy_engine" for m in n.moves):
-        return "its programs also carry chunks"
+    if any(m.via != "copy_engine" and m not in movers_beside(n) for m in n.moves):
+        return "its tiles wait for chunks that its own programs carry, or take turns with them"
     if d.kind not in STORED or d.everyone or d.deal:
         return "its tiles go to several ranks each"
     if any(o.role not in ("row", "scalar") for o in n.operands):
         return "the rest of its statement reads more than a row"
     heavy = next((i.op for i in n.epilogue if i.op not in POINTWISE), "")
     return f"{heavy} takes registers that the accumulators of specialised warps leave none of" if heavy else ""
+
+
+def tickets_of(op: OpSchedule) -> list[str]:
+    """Names of the tickets of an op's launches, and of those beside them."""
+    beside = [n for n in op.launches if movers_beside(n) and not why_not_warps(n, op)]
+    return [*(f"{n.name}_tickets" for n in op.launches), *(f"{n.name}_movers" for n in beside)]
 
 
 def kernel_text(launch: Launch, op: OpSchedule) -> tuple[str, str]:

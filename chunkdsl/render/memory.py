@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.plan.schedule import Buffer, Flags, OpSchedule
+from chunkdsl.plan.tile_kernels import tickets_of
 from chunkdsl.render.layout import stride_text
 from chunkdsl.render.route_sums import places_of
 from chunkdsl.render.sizes import dim_text
@@ -44,4 +45,4 @@ def memory_entries(op: OpSchedule, torch_dtype) -> list[str]:
     entries = [f'("{b.name}", "{b.kind}", ({shape_text(b, op)}), {torch_dtype[b.dtype]})' for b in op.buffers]
     words = [*op.flags, *op.counters]
     entries += [f'("{f.name}", "{f.kind}", ({words_text(f, op)},), torch.int32)' for f in words]
-    return entries + [f'("{n.name}_tickets", "local", (8,), torch.int32)' for n in op.launches]
+    return entries + [f'("{name}", "local", (8,), torch.int32)' for name in tickets_of(op)]

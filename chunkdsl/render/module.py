@@ -192,6 +192,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         arguments=", ".join(f"{x.name}_" for x in (*op.parameters, *op.results)),
         inputs=inputs,
         lanes=[c.name for v in views for c in v.copies],
+        beside=[f"{v.launch.name}_movers" for v in views if v.warps and v.own_last],
         host_word=any(v.copies for v in views),
         gathered=gathered(op),
         stage_block=(stage_tiling(op).piece_rows, stage_tiling(op).piece_cols),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -135,9 +135,9 @@ class Machine(PreparedLaunches):
 
     # ---- work
 
-    def launch(self, kernel, programs, args, constants, warps, stages, early=False):
-        """Start `programs` programs (or a grid of three sizes) of a jitted kernel on the main lane. `args` and
-        `constants` are by name. `early`: it may start while the kernel ahead of it still runs, which it waits for."""
+    def launch(self, kernel, programs, args, constants, warps, stages, early=False, lane="main"):
+        """Start `programs` programs (or a grid of three sizes) of a jitted kernel on a lane. `args` and `constants` are
+        by name. `early`: it may start while the kernel ahead of it still runs, which it waits for."""
         if self.device.type == "cpu":
             name = getattr(kernel, "__name__", "kernel")
             raise RuntimeError(f"{name} is a Triton kernel: ops around users' kernels run on GPUs, or simulated ranks")
@@ -145,7 +145,8 @@ class Machine(PreparedLaunches):
         triton.set_allocator(self._scratch)
         grid = programs if isinstance(programs, tuple) else (programs,)
         options = {"launch_pdl": True} if early else {}
-        made = kernel[grid](**args, **constants, num_warps=warps, num_stages=stages, **options)
+        with torch.cuda.stream(self._stream(lane)) if lane != "main" else nullcontext():
+            made = kernel[grid](**args, **constants, num_warps=warps, num_stages=stages, **options)
         self._made.setdefault(kernel, (made, warps))
         return made
 

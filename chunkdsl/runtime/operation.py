@@ -350,15 +350,18 @@ class Operation(Failures, PlacedCalls, Replays):
         resident = self.machine.sms * fit.get("PER_SM", 1)
         programs = max(1, tiles if each else min(resident, tiles + first + last))
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
-        apart = ("WARPS", "STAGES", "NARROW_BN", "WARP_TILES")
-        shared = {k: v for k, v in constants.items() if k not in apart}
-        shared |= {"INNER": self.inner} if len(self.OVER) > 1 else {}
-        shared |= {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
-        args = {**args, "active": active}
+        shared, args = self.shared(constants), {**args, "active": active}
         bound = {k: v for k, v in fit.items() if k != "PER_SM"}
         self.machine.launch(kernel, programs, args, movers | shared | bound, constants["WARPS"], stages)
         if inside and not active and self.machine.fit(inside, kernel) != fit:  # it turned out too wide
             self.launch(kernel, tiles, args, constants, active, first, last, inside, each)
+
+    def shared(self, constants):
+        """Of a launch's constants those that its kernel takes, with what is the instance's."""
+        apart = ("WARPS", "STAGES", "NARROW_BN", "WARP_TILES")
+        shared = {k: v for k, v in constants.items() if k not in apart}
+        shared |= {"INNER": self.inner} if len(self.OVER) > 1 else {}
+        return shared | {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
 
     def open(self, active, dims):
         args = dict(state=self.state.local, word=self.word, active=active)

@@ -54,8 +54,8 @@ class Tape:
             self.good = False
         return getattr(self.machine, name)
 
-    def launch(self, kernel, programs, args, constants, warps, stages, early=False):
-        made = self.machine.launch(kernel, programs, args, constants, warps, stages, early)
+    def launch(self, kernel, programs, args, constants, warps, stages, early=False, **lane):
+        made = self.machine.launch(kernel, programs, args, constants, warps, stages, early, **lane)
         values, fills = dict(args), {}
         for name, value in args.items():
             if value is None or isinstance(value, (int, float, str, tuple)):
@@ -65,14 +65,16 @@ class Tape:
             if where is not None:
                 fills[name] = (*where, moved(value, None) if hasattr(value, "block_shape") else None)
                 values[name] = None
-        start = self.machine.prepared(made, kernel, programs, values, constants, tuple(fills))
+        start = None
+        if not lane:  # what is prepared starts on the main lane
+            start = self.machine.prepared(made, kernel, programs, values, constants, tuple(fills))
         filled = tuple(fills.values())
         if start is None:
             options, names, machine = (constants, warps, stages, early), tuple(fills), self.machine
 
             def again(tensors, shared):
                 found = zip(names, (argument_of(f, tensors) for f in filled), strict=True)
-                machine.launch(kernel, programs, {**values, **dict(found)}, *options)
+                machine.launch(kernel, programs, {**values, **dict(found)}, *options, **lane)
 
         else:
             self.shares = True

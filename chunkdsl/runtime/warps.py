@@ -22,6 +22,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.arguments import cdiv
 
@@ -144,9 +145,32 @@ def warp_matrix(operation, kind, tensor, chosen, tma, columns):
     return GluonDescriptor(made.base, made.shape, made.strides, made.block_shape, operand_layout(*made.block_shape))
 
 
-def launch_warps(operation, kernel, tiles, args, chosen, active):
-    """As many programs as the waves need: multiprocessors that would only shorten the last wave stay free."""
+def launch_warps(operation, kernel, tiles, args, chosen, active, kept=0):
+    """As many programs as the waves need: multiprocessors that would only shorten the last wave stay free, as do those
+    that are `kept` for others."""
     m = operation.machine
-    programs = max(1, cdiv(tiles, cdiv(max(1, tiles), m.sms)))
+    sms = max(1, m.sms - kept)
+    programs = max(1, cdiv(tiles, cdiv(max(1, tiles), sms)))
     flags = dict(W=operation.world, SLOTS=operation.SLOTS, FUSED=True, TMA=True, NVIDIA=True, EVEN=True)
     m.launch(kernel, programs, {**args, "active": active}, {**flags, **chosen}, 4, 1)
+
+
+def launch_with_movers(operation, kernel, tiles, args, chosen, active, mover, constants, programs, tickets, lane):
+    """The same, and beside it on a lane `programs` programs of Triton's kernel that take no tiles and carry what is
+    finished. Tiles never wait for them, so it does not matter which of the two starts first."""
+    m = operation.machine
+    if active:
+        m.fork(lane)
+    launch_warps(operation, kernel, tiles, args, chosen, active, programs)
+    carried = {name: plain_descriptor(value) for name, value in args.items()} | {"tickets": tickets, "active": active}
+    shared = operation.shared(constants) | {"MOVERS_FIRST": 0, "MOVERS_LAST": programs}
+    m.launch(mover, programs, carried, shared, constants["WARPS"], constants["STAGES"][m.target], lane=lane)
+    if active:
+        m.join(lane)
+
+
+def plain_descriptor(value):
+    """Triton's descriptor for Gluon's; anything else as it is."""
+    if not hasattr(value, "block_shape"):
+        return value
+    return TensorDescriptor(value.base, value.shape, value.strides, value.block_shape)

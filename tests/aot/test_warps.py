@@ -29,12 +29,10 @@ op down(a, v) -> y { y = reduce_scatter(a @ v, M) with wide { place = co_located
 """
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """(text of the module, its class, that finds itself on a machine with Gluon)."""
-    folder = tmp_path_factory.mktemp("warps")
+def load(folder, text):
+    """(text of the spec's module, its class, that finds itself on a machine with Gluon)."""
     path = folder / "pair.chunk"
-    path.write_text(SPEC)
+    path.write_text(text)
     text = render_module(pipeline.read_one(str(path)).schedule, (2,))
     (folder / "pair.py").write_text(text)
     spec = importlib.util.spec_from_file_location("built_pair", folder / "pair.py")
@@ -42,6 +40,11 @@ def made(tmp_path_factory):
     spec.loader.exec_module(module)
     module.Pair.warps = warp_tiles().triton[0]
     return text, module.Pair
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("warps"), SPEC)
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +137,31 @@ def test_a_call_is_computed_by_the_kernel_of_its_shape_class(made, rows, instanc
     assert ("launch", "up_y", "main") in machine.log, "`exact` is Triton's: the two check each other"
 
 
+def test_what_is_finished_is_carried_by_a_launch_beside_that_of_the_tiles(tmp_path):
+    machine = RecordingMachine(0, 2, "sm_90")
+    m = load(tmp_path, SPEC.replace("place = co_located", "place = own_sms(4)"))[1](machine=machine)
+    kernels = {use.name: use for use in machine.uses if use.name.startswith("down_y_partial")}
+    assert len([use for use in machine.uses if use.name == "down_y_partial"]) == 2, "fused and exact, no third variant"
+    assert list(kernels) == ["down_y_partial", "down_y_partial_warps"]
+    machine.log.clear()
+    m.down.run(
+        True, 1, {"M": 4096}, *(blank(shape, torch.float16) for shape in ((4096, 8192), (8192, 512), (2048, 512)))
+    )
+    lane = "down_y_partial_movers"
+    start = machine.log.index(("fork", "", lane))
+    assert machine.log[start : start + 4] == [
+        ("fork", "", lane),
+        ("launch", "down_y_partial_warps", "main"),
+        ("launch", "down_y_partial", lane),
+        ("join", "", lane),
+    ]
+
+
 REASONS = {
     "its tile is 128x128x64": SPEC.replace("128x256x64", "128x128x64"),
     "gelu takes registers": SPEC.replace("all_gather(x) @ w.T + b", "gelu(all_gather(x) @ w.T + b)"),
     "it multiplies f32": SPEC.replace("bf16[", "f32[").replace("128x256x64", "64x64x16"),
-    "its programs also carry chunks": SPEC.replace("via = copy_engine", "via = ldst, place = own_sms(16)"),
+    "chunks that its own programs carry": SPEC.replace("via = copy_engine", "via = ldst, place = own_sms(16)"),
     "reads more than a row": SPEC.replace(
         "tensor a ", "tensor r : bf16[M, F @ tp]\ntensor a "
     ).replace("up(x, w, b)", "up(x, w, r)").replace("w.T + b with", "w.T + r with"),

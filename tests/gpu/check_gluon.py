@@ -122,9 +122,15 @@ def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, li
 
         def launch(self, kernel, programs, args, *rest, **named):
             made = super().launch(kernel, programs, args, *rest, **named)
-            if "state" in args:
-                self.marks.append((kernel.__name__, args["state"][16].clone()))
+            if "state" in args and "lane" not in named:
+                self.state = args["state"]
+                self.marks.append((kernel.__name__, self.state[16].clone()))
             return made
+
+        def join(self, lane):
+            """What ran beside a kernel counts as its own: the plan has one launch."""
+            super().join(lane)
+            self.marks[-1:] = [(kernel, self.state[16].clone()) for kernel, _ in self.marks[-1:]]
 
     share = torch.cuda.get_device_properties(0).multi_processor_count // entry["world"] - 8
 
