@@ -249,11 +249,11 @@ FAULTY = """
 from chunkdsl.editor import lint
 from chunkdsl.lsp import features
 real = lint.STAGES
-def lower(checked):
+def read(checked):
     if "dim bomb" in checked.report.source.text:
         raise RuntimeError("boom")
-    return real[1](checked)
-lint.STAGES = (real[0], lower, real[2])
+    return real[0](checked)
+lint.STAGES = (read, *real[1:])
 features.hover = lambda document, position: 1 // 0
 from chunkdsl.cli import main; main(['lsp'])
 """
