@@ -14,6 +14,7 @@ from chunkdsl.ir.meshes import bindings, inner_of, scope, world_text
 from chunkdsl.ir.policy import FuseFrom
 from chunkdsl.ir.types import evaluate
 from chunkdsl.pipeline import check_source
+from chunkdsl.plan import tile_kernels
 from chunkdsl.plan.geometry import Geometry
 from chunkdsl.plan.settled import Gate
 from chunkdsl.render.module import render_module
@@ -65,7 +66,7 @@ def different(shipped, twin):
 def test_twin_and_shipped_source_differ_in_constants_only(schedules, path, world, monkeypatch):
     # Specialised warps have one size of tile, so no twin has them and the simulator never runs them: what they compute
     # is held against the Triton kernel's bits on GPUs. Everything else of a module is the same with and without them.
-    for module in (render.module, render.view):
+    for module in (render.module, render.view, tile_kernels):
         monkeypatch.setattr(module, "why_not_warps", lambda launch, op: "a twin has other tiles")
     shipped = schedules[path]
     twin = shrink(shipped, world)
