@@ -170,7 +170,7 @@ def largest(op: OpSchedule, high: int, step: int, world: int, parts: int = 1) ->
 
 def misfit(schedule: Schedule, op: OpSchedule, world: World) -> str:
     """Why a world size cannot run fused whatever its plan: a TMA stride that is no multiple of 16 bytes."""
-    sizes = {"bf16": 2, "f16": 2, "f32": 4}
+    sizes = {"bf16": 2, "f16": 2, "f32": 4, "i32": 4, "i64": 8}
     parameters = {p.name: p for p in op.parameters}
     if op.exchange and isinstance(op.exchange.cols.size, int):
         length = op.exchange.cols.size * sizes[op.exchange.dtype]

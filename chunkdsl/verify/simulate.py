@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -88,12 +90,15 @@ def run_op(
         if callable_.why_not is not None:
             raise RuntimeError(f"{op.name} does not run fused: {callable_.why_not}")
         # All fused calls first: `exact` is a meeting of all ranks, and between two of them no rank gets a call ahead.
-        fused = [whole_result(callable_, op, x, machine.rank) for x in inputs]
+        fused = []
+        for x in inputs:
+            with at_once(callable_.machine) if gated(op, x.dims) else nullcontext():
+                fused.append(whole_result(callable_, op, x, machine.rank))
         instance.check()
         exact = [whole_result(callable_.exact, op, x, machine.rank) for x in inputs]
         instance.check()
-        at_once(callable_.machine)
-        plain = [whole_result(callable_.fallback, op, x, machine.rank) for x in inputs if fallback]
+        with at_once(callable_.machine):
+            plain = [whole_result(callable_.fallback, op, x, machine.rank) for x in inputs if fallback]
         instance.close()
         return list(zip(fused, exact, strict=True)), plain
 
@@ -142,7 +147,8 @@ def whole_result(call, op: OpSchedule, x: Inputs, rank: int) -> tuple[torch.Tens
     return (*as_tuple(call(*tensors, **x.dims)), *(tensors[names.index(n)] for n in op.updates))
 
 
-def at_once(machine) -> None:
+@contextmanager
+def at_once(machine) -> Iterator[None]:
     """Launches of this simulated machine end before they return. A fallback is torch's own operations, which run when
     they are called, around users' kernels, which are queued."""
     queue = machine.launch
@@ -152,6 +158,10 @@ def at_once(machine) -> None:
         machine.synchronize()
 
     machine.launch = launch
+    try:
+        yield
+    finally:
+        machine.launch = queue
 
 
 def as_tuple(value) -> tuple[torch.Tensor, ...]:
