@@ -27,8 +27,6 @@ def stale_retries(text: str) -> Iterator[tuple[int, str, str]]:
     for body in read_ptx(text):
         names = {_split(op)[0].strip(): _split(op)[1].strip(" ,") for op in body if op.parts[0] == "mov"}
         for loop in _loops(body):
-            if any(map(_is_work, loop)):
-                continue  # a loop over tiles: what it waits for, it waits for in loops inside
             made = [(op, _results(op)) for op in loop]
             changed = set().union(*(results for _, results in made))
             for op in loop:
@@ -43,13 +41,6 @@ def _is_data_load(op: Instruction) -> bool:
         return False
     strong = bool(parts & STRONG) and ("sys" in parts or "volatile" in parts)
     return op.parts[0] == "ldu" or not strong or bool(parts & {"nc", "ca"})
-
-
-def _is_work(op: Instruction) -> bool:
-    """Something that goes to global memory, or comes to stay in shared memory: no part of a wait, whose rounds leave
-    nothing behind. (A retry may pass a scalar on through shared memory, by `st.shared`.)"""
-    written = op.parts[0] in ("st", "red") and not any(p.startswith(ELSEWHERE) for p in op.parts[1:])
-    return written or op.parts[0] in ("cp", "wgmma", "mma")
 
 
 def _decides(load: Instruction, loop: list[Instruction], names: dict[str, str]) -> bool:

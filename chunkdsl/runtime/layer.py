@@ -55,8 +55,8 @@ class OpLayer(torch.nn.Module):
     for one with a layout that no DTensor has.
 
     On a mesh of two axes a weight is on the part of the mesh that cuts it (on the op's own axes where none does). Of a
-    gradient that is Partial there the sum is taken; the sum over the other axis is the caller's: fully_shard, DDP or an
-    all_reduce.
+    gradient that is Partial there the sum is taken; the sum over the other axis is the caller's: fully_shard, or an
+    all_reduce of `p.grad.to_local()`.
     """
 
     def __init__(self, operation, weights, seed=0, std=0.02):

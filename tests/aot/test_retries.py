@@ -57,22 +57,6 @@ ret;
     assert [f.line for f in stale_retries(walk.replace("add.u64 %rd1, %rd1, 4;", ""))] == [3]
 
 
-def test_a_loop_over_tiles_whose_waits_compare_a_word_is_no_retry():
-    """The number of the call is read for each tile and decides how its wait ends; only the wait is a retry."""
-    tiles = """.visible .entry k(.param .u64 a)
-{
-T: ld.global.u32 %r1, [%rd1];
-W: ld.acquire.sys.global.u32 %r2, [%rd2]; setp.eq.u32 %p1, %r2, 9; @%p1 bra END;
-setp.lt.u32 %p2, %r2, %r1; @%p2 bra W;
-st.global.u32 [%rd3], %r4; add.u64 %rd3, %rd3, 4; setp.lt.u32 %p3, %r1, 9; @%p3 bra T;
-END: ret;
-}
-"""
-    assert stale_retries(tiles) == []
-    assert [f.line for f in stale_retries(tiles.replace("ld.acquire.sys.global", "ld.global"))] == [4]
-    assert [f.line for f in stale_retries(tiles.replace("st.global", "st.shared"))] == [3]
-
-
 def test_what_another_thread_reads_of_shared_memory_is_what_was_put_there_last():
     """A ticket, by which one thread tells all others which tile is next, is not decided by what a tile reads."""
     text = """.visible .entry k(){

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 import traceback
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,9 +32,9 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 import torch
 import triton
 import triton.language as tl
-from checks import updated, wrong_calls
+from checks import wrong_calls, wrong_replays
 from local_ranks import refuse_multicast, run_ranks
-from modules import FOLDER, inputs, load, results, same
+from modules import FOLDER, inputs, load
 from sleepy import load_text, sleeping_reader, sleeping_sender
 
 SIZES = (64, 1, 3, 33, 64, 2, 17)  # of T, which shrinks and grows
@@ -46,7 +47,7 @@ def null(p):
     tl.debug_barrier()
 
 
-def captured(machine, call, times: int) -> torch.cuda.CUDAGraph:
+def captured(machine, call, times: int, meet=None) -> torch.cuda.CUDAGraph:
     """A graph of `times` calls on this rank's stream. One rank captures at a time: to begin synchronises the device."""
     call()
     machine.synchronize()
@@ -62,29 +63,6 @@ def captured(machine, call, times: int) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def wrong_replays(op, dims, machine, times: int, replays: int = 5) -> int:
-    """Replays, an odd number, of a graph of `times` calls, with new data, that do not give the bits of `exact`."""
-    x, held = inputs(op, dims, machine.rank, 7), []
-
-    def call():
-        held[:] = results(op(*x, **dims))
-
-    graph, wrong = captured(machine, call, times), 0
-    for i in range(replays):
-        for t, fresh in zip(x, inputs(op, dims, machine.rank, 50 + i), strict=True):
-            t.copy_(fresh)
-        again = [t.clone() for t in x]
-        machine.vote("filled")
-        graph.replay()
-        machine.synchronize()
-        for _ in range(times if op.INOUT else 1):  # what is updated in place goes from call to call
-            exact = op.exact(*again, **dims)
-        machine.synchronize()
-        wrong += not same((*held, *updated(op, x)), (*results(exact), *updated(op, again)))
-    op.module.check()
-    return wrong
-
-
 def bits(machine, say) -> dict:
     """Every op of both modules, eagerly and in graphs."""
     found = {}
@@ -94,7 +72,7 @@ def bits(machine, say) -> dict:
             op = getattr(m, name)
             calls = 15 if op.INOUT else 300
             wrong = wrong_calls(op, [{"T": n} for n in SIZES], machine)
-            graphs = wrong_replays(op, {"T": 3}, machine, calls)
+            graphs = wrong_replays(op, {"T": 3}, machine, calls, partial(captured, machine))
             found[f"{stem}.{name}"] = wrong or graphs
             say(f"{stem}.{name}: {2 * len(SIZES)} calls, wrong {wrong}; graph of {calls}, 5 replays, wrong {graphs}")
     return found

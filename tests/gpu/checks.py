@@ -35,14 +35,15 @@ def wrong_calls(op, calls: list[dict[str, int]], machine, times: int = 2) -> lis
     return bad
 
 
-def wrong_replays(op, dims: dict[str, int], machine) -> int:
-    """How many replays of a graph of two calls, with changing data, did not give the bits of `exact`. Collective."""
+def wrong_replays(op, dims: dict[str, int], machine, times: int = CALLS, captured=None) -> int:
+    """How many replays of a graph of `times` calls, with changing data, did not give the bits of `exact`. `captured`:
+    makes the graph, as `timing.capture` does. Collective."""
     x, held = inputs(op, dims, machine.rank, 7), []
 
     def call():
         held[:] = results(op(*x, **dims))
 
-    graph = capture(call, CALLS, machine.barrier)
+    graph = (captured or capture)(call, times, machine.barrier)
     wrong = 0
     for i in range(REPLAYS):
         for t, fresh in zip(x, inputs(op, dims, machine.rank, 50 + i), strict=True):
@@ -51,7 +52,7 @@ def wrong_replays(op, dims: dict[str, int], machine) -> int:
         machine.barrier()
         graph.replay()
         machine.synchronize()
-        for _ in range(CALLS if op.INOUT else 1):  # what is updated in place goes from call to call
+        for _ in range(times if op.INOUT else 1):  # what is updated in place goes from call to call
             exact = op.exact(*again, **dims)
         machine.synchronize()
         wrong += not same((*held, *updated(op, x)), (*results(exact), *updated(op, again)))
