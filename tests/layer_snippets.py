@@ -119,12 +119,14 @@ def torchtitan(names, m, rank):
 
 def vllm(names, m, rank):
     """The row-parallel layer against a product of whole tensors."""
+    from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
     from vllm.distributed import init_distributed_environment, initialize_model_parallel
     from vllm.model_executor.layers.linear import RowParallelLinear
 
-    init_distributed_environment(WORLD, rank, "env://", rank, "gloo")
-    initialize_model_parallel(WORLD)
-    linear = RowParallelLinear(F_, H, bias=False, params_dtype=torch.float32)
+    with set_current_vllm_config(VllmConfig(device_config=DeviceConfig("cpu"))):
+        init_distributed_environment(WORLD, rank, "env://", rank, "gloo")
+        initialize_model_parallel(WORLD)
+        linear = RowParallelLinear(F_, H, bias=False, params_dtype=torch.float32)
     whole, a = draw(H, F_, seed=1), draw(TOKENS, F_, seed=2)
     linear.weight.data.copy_(part(whole, 1, rank))
     with torch.inference_mode():

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import torch
 import torch.distributed as dist
 from check_processes import start
+from constructions import many
 from local_ranks import refuse_multicast
 from modules import inputs, load, same
 
@@ -183,30 +184,18 @@ def overlap(r: Rank) -> None:
         m.close()
 
 
-def many(r: Rank, times: int) -> None:
-    """Thousands of constructions leave no memory and no file descriptors."""
-
-    def held():
-        gc.collect()
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        dist.barrier()
-        return len(os.listdir("/proc/self/fd")), torch.cuda.mem_get_info()[0]
-
-    for _ in range(5):
-        m = r.cls(None, timeout=TIMEOUT, M=64)
-        m.close()
-    files, free = held()
-    begin = time.monotonic()
-    for _ in range(times):
-        m = r.cls(None, timeout=TIMEOUT, M=64)
-        m.close()
-    seconds = time.monotonic() - begin
-    more, less = held()
-    assert more <= files + 2, f"{more - files} file descriptors are left"
-    assert less > free - 2**27, f"{(free - less) >> 20} MiB are left"
-    if r.rank == 0:
-        print(f"  {times} constructions, {seconds / times * 1e3:.1f} ms each", flush=True)
+def ended(ranks: list, wanted: list[int], bound: float = 300.0, grace: float = 30.0) -> list:
+    """Exit codes of processes. After `bound` seconds, or `grace` after one has ended otherwise than wanted, those that
+    still run are killed: they "hang"."""
+    end = time.monotonic() + bound
+    while any(p.poll() is None for p in ranks) and time.monotonic() < end:
+        if any(p.poll() not in (None, code) for p, code in zip(ranks, wanted, strict=True)):
+            end, grace = min(end, time.monotonic() + grace), bound
+        time.sleep(0.05)
+    codes = ["hangs" if p.poll() is None else p.poll() for p in ranks]
+    for p in ranks:
+        p.kill()
+    return codes
 
 
 SCENES = {"skip": skip, "raises": raises, "kill": kill, "sizes": sizes, "closed": closed, "overlap": overlap}
@@ -234,13 +223,8 @@ def main() -> int:
         command = [sys.executable, __file__, "--scenes", scene, "--world", str(args.world), "--times", str(args.times)]
         command += ["--port", str(args.port + i)]
         ranks = [subprocess.Popen([*command, "--rank", str(rank)]) for rank in range(args.world)]
-        try:
-            codes = [p.wait(timeout=300) for p in ranks]
-        except subprocess.TimeoutExpired:
-            codes = ["hangs"]
-            for p in ranks:
-                p.kill()
         wanted = [-signal.SIGKILL if scene == "kill" and rank == 1 else 0 for rank in range(args.world)]
+        codes = ended(ranks, wanted)
         verdict = "as documented" if codes == wanted else f"NOT as documented: exit codes {codes}"
         print(f"{scene:8} {verdict}", flush=True)
         bad += codes != wanted

@@ -2,7 +2,9 @@
 when it does. torch.cuda, the process group and the clock are stubs; what modules do and say is not."""
 
 import os
+import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -92,6 +94,25 @@ def run(scenes, module, name):
 @pytest.mark.parametrize("name", ["skip", "raises", "kill", "sizes", "overlap"])
 def test_a_scene_ends_as_documented(scenes, module, name):
     assert run(scenes, module, name) == ["as documented", "killed" if name == "kill" else "as documented"]
+
+
+@pytest.mark.parametrize(
+    ("programs", "wanted", "codes"),
+    [
+        (["", "raise SystemExit(3)"], [0, 3], [0, 3]),
+        (["raise SystemExit(1)", "import signal; signal.pause()"], [0, 0], [1, "hangs"]),
+        (["import signal; signal.pause()"], [0], ["hangs"]),
+    ],
+)
+def test_a_rank_that_hangs_is_ended_and_said(scenes, monkeypatch, programs, wanted, codes):
+    program, _ = scenes
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=count().__next__, sleep=lambda _: None))
+    ranks = [subprocess.Popen([sys.executable, "-S", "-c", text]) for text in programs]
+    for rank, code in zip(ranks, codes, strict=True):
+        if code != "hangs":
+            rank.wait()  # those that end by themselves have done so when the clock, which counts looks, begins
+    assert program.ended(ranks, wanted, bound=20, grace=2) == codes
+    assert [rank.wait() for rank in ranks] == [-9 if code == "hangs" else code for code in codes]
 
 
 def test_a_scene_in_which_nobody_is_told_fails(scenes, module, monkeypatch):
