@@ -1,6 +1,7 @@
-"""The count of tests/gpu/constructions.py: leaks are seen, and what is given back is none. Instances and the GPU are
-stand-ins: memory that they give out is counted while it lives."""
+"""Thousands of constructions leave nothing behind; tests/gpu/constructions.py, which counts that on GPUs, sees leaks.
+There is no GPU here: memory that stand-ins for it give out is counted while it lives."""
 
+import gc
 import importlib.util
 import os
 import weakref
@@ -9,12 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm
+
+from chunkdsl.runtime.machine import Machine
 
 GPU = Path(__file__).parent.parent / "gpu"
 TIMES = 200
 
 
-class Machine:
+class Memory:
     """Memory of a rank alone, by kind."""
 
     def __init__(self):
@@ -55,11 +60,88 @@ class Instance:
 
 
 @pytest.fixture
-def count(monkeypatch):
-    """The program, and its count with instances that are made so."""
+def program():
     spec = importlib.util.spec_from_file_location("constructions", GPU / "constructions.py")
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+# ---- modules as they are
+
+
+@pytest.fixture(scope="module")
+def alone_in_group(tmp_path_factory):
+    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "file"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    gc.collect()
+    gc.freeze()  # collections look at what is made from here on
+    yield
+    gc.unfreeze()
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def test_two_thousand_constructions_leave_no_descriptors_and_objects(two_ops, alone_in_group, program, capsys):
+    machine = Machine(None, "cpu")
+    program.of_device = lambda machine: {}
+    program.many(SimpleNamespace(machine=machine, rank=0, cls=two_ops), 2000)
+    assert "2000 constructions" in capsys.readouterr().out
+
+
+class Bare(Machine):
+    """One rank alone that has the memory of a GPU."""
+
+    def __init__(self, group, device):
+        super().__init__(group, device)
+        self.target, self.sms = "sm_80", 4
+
+    def vote(self, value):
+        return [value]
+
+
+def test_hundreds_of_constructions_leave_no_symmetric_memory(two_ops, alone_in_group, program, monkeypatch, capsys):
+    """And a module that keeps one buffer of each is found out."""
+    living = weakref.WeakSet()
+
+    def empty(*shape, dtype, device):
+        tensor = torch.empty(shape, dtype=dtype)
+        living.add(tensor)
+        return tensor
+
+    def construct(group, **options):
+        m = two_ops(machine=Bare(group, "cpu"), **options)
+        made.append(len(living))
+        return m
+
+    def keep_one_and_close(m, close=two_ops.close):
+        kept.append(program.buffer(m))
+        close(m)
+
+    def many(times):
+        program.many(SimpleNamespace(machine=Bare(None, "cpu"), rank=0, cls=construct), times)
+
+    handle = SimpleNamespace(get_remote_tensor=lambda rank, shape, dtype: torch.empty(shape, dtype=dtype))
+    monkeypatch.setattr(symm, "empty", empty)
+    monkeypatch.setattr(symm, "rendezvous", lambda tensor, group: handle)
+    for operation in two_ops.OPS.values():
+        monkeypatch.setattr(operation, "warm_up", lambda op: None)  # nothing is compiled here
+    monkeypatch.setattr(program, "of_device", lambda m: {"bytes of GPU memory": 2**21 * len(living)})
+    made, kept = [], []
+    many(600)
+    assert made[0] > 4 and made[:600] == made[:1] * 600
+    assert "bytes of GPU memory" in capsys.readouterr().out.splitlines()[2]
+    monkeypatch.setattr(two_ops, "close", keep_one_and_close)
+    with pytest.raises(AssertionError, match=r"the second half of 200 constructions left .*bytes of GPU memory"):
+        many(200)
+
+
+# ---- the count itself
+
+
+@pytest.fixture
+def count(program, monkeypatch):
+    """The program, and its count with instances that are made so."""
     # All goes by reference counts here; a collection of the whole test process takes longer than the rest.
     monkeypatch.setattr(program, "gc", SimpleNamespace(collect=lambda: None, get_objects=list))
     kinds = {"bytes of GPU memory": "symmetric", "bytes of torch's GPU memory": "zeros",
@@ -69,7 +151,7 @@ def count(monkeypatch):
     )
 
     def many(make=Instance):
-        machine = Machine()
+        machine = Memory()
         program.many(SimpleNamespace(machine=machine, rank=0, cls=lambda group, **options: make(machine)), TIMES)
 
     return program, many
