@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from chunkdsl.interp.rewrite import rewritten
+from chunkdsl.interp.rewrite import Form, rewritten
 
 
 def function_of(kernel) -> Callable:
@@ -31,13 +31,13 @@ def constant_names(fn: Callable) -> frozenset[str]:
     return frozenset(name for name, note in notes.items() if note is tl.constexpr or str(note).endswith("constexpr"))
 
 
-def bind(kernel, arguments: Mapping[str, object]) -> tuple[Callable, dict[str, object]]:
+def bind(kernel, arguments: Mapping[str, object], form: Form | None = None) -> tuple[Callable, dict[str, object]]:
     """(function, keyword arguments) of one launch; call the function once for each program, inside `interpreting`.
 
     `arguments` are by name: torch CPU tensors, host TensorDescriptors, numbers, None, tuples of these. Missing
     parameters take their defaults; raises TypeError where there is none."""
     fn = function_of(kernel)
-    run = rewritten(fn)
+    run = rewritten(fn, form)
     declared = inspect.signature(fn).parameters
     chosen = {name: value for name, value in arguments.items() if name in declared}
     try:

@@ -12,6 +12,7 @@ from triton.runtime import interpreter as upstream
 from chunkdsl.interp import assembly, assembly_words  # noqa: F401  (the second registers its emulations)
 from chunkdsl.interp.arithmetic import Arithmetic
 from chunkdsl.interp.memory import Memory
+from chunkdsl.interp.rewrite import Form
 
 TensorHandle = upstream.TensorHandle
 _ir = upstream._ir
@@ -34,20 +35,26 @@ _RMW = {
 
 class _AssemblyResult:
     def __init__(self, outputs) -> None:
-        self._outputs = outputs
+        self.outputs = outputs
 
     def get_result(self, index):
-        return self._outputs[index]
+        return self.outputs[index]
 
 
 class Builder(Arithmetic):
-    """Upstream's `InterpreterBuilder` for one `interpreting` block; `place` says which program runs next."""
+    """Upstream's `InterpreterBuilder` for one `interpreting` block; `place` says which program runs next. `form`: how
+    kernels are written anew beyond what `rewritten` does."""
+
+    form: Form | None = None
 
     def __init__(self, memory: Memory) -> None:
         super().__init__()
         self.memory = memory
         self.options = upstream.InterpreterOptions(sanitize_overflow=False, debug=True)
         self._bulk = False
+
+    def install(self, set_attr) -> None:
+        """Replace more of Triton's language for the block, by `set_attr(object, name, value)`."""
 
     def place(self, grid: tuple[int, int, int], index: tuple[int, int, int]) -> None:
         """What `tl.num_programs` and `tl.program_id` return until the next call."""

@@ -13,7 +13,8 @@ import inspect
 import os
 import textwrap
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import triton
 from triton.runtime import interpreter as upstream
@@ -23,18 +24,27 @@ from chunkdsl.parsing import parse_python
 _FUTURE_ANNOTATIONS = __future__.annotations.compiler_flag
 _TENSOR = "__to_tensor"
 _TRITON = os.path.dirname(triton.__file__)
-_rewritten: weakref.WeakKeyDictionary[Callable, Callable] = weakref.WeakKeyDictionary()
+_rewritten: weakref.WeakKeyDictionary[Callable, dict[Form | None, Callable]] = weakref.WeakKeyDictionary()
 _files: set[str] = set()
 
 
-def rewritten(fn: Callable) -> Callable:
-    """The interpretable form of the Python function inside a `@triton.jit` function, made once.
+class Form(Protocol):
+    """Changes of statements beyond those made here. `names`: what these may call, by name."""
+
+    names: Mapping[str, object]
+
+    def statements(self, body: list[ast.stmt], fn: Callable) -> list[ast.stmt]:
+        """The body of `fn`, changed; it gets into no other function."""
+
+
+def rewritten(fn: Callable, form: Form | None = None) -> Callable:
+    """The interpretable form of the Python function inside a `@triton.jit` function, made once for each `form`.
 
     Raises TypeError if the source cannot be read."""
-    found = _rewritten.get(fn)
-    if found is None:
-        found = _rewritten[fn] = _rewrite(fn)
-    return found
+    forms = _rewritten.setdefault(fn, {})
+    if form not in forms:
+        forms[form] = _rewrite(fn, form)
+    return forms[form]
 
 
 def is_kernel_file(name: str) -> bool:
@@ -55,7 +65,7 @@ def _to_tensor(value):
     return upstream.interpreter_semantic.to_tensor(value, False)
 
 
-def _rewrite(fn: Callable) -> Callable:
+def _rewrite(fn: Callable, form: Form | None) -> Callable:
     try:
         lines, first = inspect.getsourcelines(fn)
     except (OSError, TypeError) as error:
@@ -63,9 +73,11 @@ def _rewrite(fn: Callable) -> Callable:
     tree = parse_python(textwrap.dedent("".join(lines)))
     definition = tree.body[0]
     definition.decorator_list = []
-    definition.body = [_Values().visit(statement) for statement in definition.body]
+    more = dict(form.names) if form else {}
+    body = form.statements(definition.body, fn) if form else definition.body
+    definition.body = [_Values().visit(statement) for statement in body]
     # A factory hands over `_TENSOR` and the free variables, so that the module's globals stay as they are.
-    names = [_TENSOR, *fn.__code__.co_freevars]
+    names = [_TENSOR, *more, *fn.__code__.co_freevars]
     factory = ast.FunctionDef(
         name="__factory",
         args=ast.arguments(
@@ -83,7 +95,7 @@ def _rewrite(fn: Callable) -> Callable:
     exec(compile(module, filename, "exec", flags=flags, dont_inherit=True), fn.__globals__, space)
     _files.add(filename)
     cells = [cell.cell_contents for cell in fn.__closure__ or ()]
-    return space["__factory"](_to_tensor, *cells)
+    return space["__factory"](_to_tensor, *more.values(), *cells)
 
 
 class _Values(ast.NodeTransformer):

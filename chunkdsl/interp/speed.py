@@ -33,7 +33,7 @@ def _splat(tensor, shape):
     data = tensor.handle.data
     data = np.broadcast_to(data.reshape(()) if data.size == 1 else data, tuple(shape))
     dtype = tensor.type.scalar
-    return tl.tensor(upstream.TensorHandle(data, dtype), tl.core.block_type(dtype, shape))
+    return tl.tensor(upstream.TensorHandle(data, dtype, dict(tensor.handle.attr)), tl.core.block_type(dtype, shape))
 
 
 def install(changes) -> None:

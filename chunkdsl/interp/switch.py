@@ -46,14 +46,15 @@ _active = False
 
 
 @contextmanager
-def interpreting(memory: Memory | None = None) -> Iterator[Interpreter]:
-    """Interpret `@triton.jit` functions inside the block; every access goes by `memory`.
+def interpreting(memory: Memory | None = None, builder: Builder | None = None) -> Iterator[Interpreter]:
+    """Interpret `@triton.jit` functions inside the block; every access goes by `memory`. `builder`: another one than
+    the interpreter's own, which has the memory.
 
     Raises RuntimeError if a block is open already."""
     global _active
     if _active:
         raise RuntimeError("interpreting() blocks do not nest")
-    builder = Builder(memory or Memory())
+    builder = builder or Builder(memory or Memory())
     changes = upstream._LangPatchScope()
     _active = True
     try:
@@ -80,7 +81,8 @@ def _install(changes, builder: Builder) -> None:
     for operations in (upstream.ReduceOps, upstream.ScanOps):
         set_attr(operations, "apply_impl", reduce_in_float32(operations.apply_impl))
     for function in (JITFunction, upstream.InterpretedFunction):
-        set_attr(function, "__call__", lambda self, *args, **kwargs: rewritten(self.fn)(*args, **kwargs))
+        set_attr(function, "__call__", lambda self, *args, **kwargs: rewritten(self.fn, builder.form)(*args, **kwargs))
+    builder.install(set_attr)
 
 
 class _Everything:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from chunkdsl.ir.types import DimRef, evaluate
-from chunkdsl.kernels.addresses import WANTED, check_addresses
+from chunkdsl.kernels.addresses import exact_loads
 from chunkdsl.kernels.beside import check_beside
 from chunkdsl.kernels.binding import Binding, Stride
 from chunkdsl.kernels.fault import KernelFault
@@ -87,6 +87,7 @@ class Finder:
         self.loops = candidate_loops(q.source) if q.gathered and not q.sent else ()
         self.result = q.binding.results[0]
         self.outputs = [r.name for r in q.binding.results]
+        self.exact = exact_loads(q.binding, q.gathered, q.parted)
         rows = self.result.dims[0]
         self.row = rows.name if isinstance(rows, DimRef) else ""
         last = self.result.dims[-1]
@@ -104,7 +105,6 @@ class Finder:
         seen = [(s, self.touches(s)) for s in self.samples(small, block, column)]
         for sizes, touches in seen:
             self.check_touches(sizes, touches)
-        check_addresses(self, *min(seen, key=lambda s: len(s[1])))
         found = self.fit(seen, block, column)
         check_beside(self, found, seen, block, column)
         if not found.block and self.loops:
@@ -114,21 +114,21 @@ class Finder:
 
     # ---- traces
 
-    def arguments(self, sizes: Mapping[str, int], fill: int = 0) -> list[Argument]:
+    def arguments(self, sizes: Mapping[str, int]) -> list[Argument]:
         made = []
         for t in self.binding.all:
             shape = tuple(max(0, evaluate(d, sizes)) for d in t.dims)
             pitch = max(1, shape[-1] if shape else 1) + (PADDING if t.strided and len(shape) > 1 else 0)
             dtype = DTYPES[t.dtype or self.binding.tensors[0].dtype]
-            made.append(Argument(t.name, shape, dtype, pitch, fill, self.binding.block_of(t)))
+            made.append(Argument(t.name, shape, dtype, pitch, self.binding.block_of(t)))
         return made
 
-    def touches(self, sizes: Mapping[str, int], programs=None, fill: int = 0) -> list[Touch]:
-        return self.trace(sizes, programs, fill).touches
+    def touches(self, sizes: Mapping[str, int], programs=None) -> list[Touch]:
+        return self.trace(sizes, programs).touches
 
-    def trace(self, sizes: Mapping[str, int], programs=None, fill: int = 0) -> Recorder:
+    def trace(self, sizes: Mapping[str, int], programs=None) -> Recorder:
         """Of all programs of the grid, or of some numbers along its first axis."""
-        arguments = self.arguments(sizes, fill)
+        arguments = self.arguments(sizes)
         by_name = {a.name: a for a in arguments}
         scalars: dict[str, object] = dict(self.binding.constants)
         for name, value in self.binding.scalars:
@@ -143,7 +143,8 @@ class Finder:
             programs = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
         shown = (MANY, 1, 1) if self.step else grid
         pointers = {t.pointer: t.name for t in self.binding.all}
-        return trace(self.source, self.kernel, arguments, pointers, scalars, shown, programs, loops=self.loops)
+        return trace(self.source, self.kernel, arguments, pointers, scalars, shown, programs, loops=self.loops,
+                     exact=self.exact)
 
     def grid(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """Of a persistent kernel: as many programs as a result of these sizes can have tiles, one element each."""
@@ -168,9 +169,6 @@ class Finder:
         programs = [(0, 0, 0)] if self.step else sorted({(0, 0, 0), last})
         stores = [t for t in self.touches(sizes, programs) if t.kind == "store" and t.argument == self.result.name]
         if not stores:
-            for t in self.touches(sizes, programs, fill=1):
-                if t.argument == self.result.name:
-                    raise KernelFault(f"whether a {t.kind} of {t.argument} takes place depends on data", t.line, WANTED)
             raise KernelFault(f"its first program stores nothing to {self.result.name}", self.line)
         if len(self.result.dims) < 2:
             return max(t.elements.size for t in stores), 1

@@ -22,7 +22,10 @@ from chunkdsl.interp import bind, interpreting
 from chunkdsl.interp.memory import Memory
 from chunkdsl.interp.rewrite import is_kernel_file
 from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.kernels.refusals import current_line
 from chunkdsl.kernels.source import KernelSource
+from chunkdsl.kernels.taint import mark
+from chunkdsl.kernels.tracked import TrackedBuilder
 from chunkdsl.kernels.turns import Loop, loops_by_function
 
 GUARD = 1 << 22  # bytes on each side of an argument: an index that is wrong by less names its argument
@@ -33,13 +36,12 @@ Program = tuple[int, int, int]
 
 
 class Argument:
-    """A tensor argument of a trace: `shape` elements, rows `pitch` elements apart, all elements `fill`. `block`: of the
+    """A tensor argument of a trace: `shape` elements, rows `pitch` elements apart, all of them 0. `block`: of the
     descriptor by which the kernel takes it, if it does."""
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: torch.dtype, pitch: int, fill: int = 0,
-        block: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
+        self, name: str, shape: tuple[int, ...], dtype: torch.dtype, pitch: int, block: tuple[int, ...] = ()
+    ) -> None:
         self.name, self.shape, self.pitch, self.block = name, shape, pitch, block
         self.itemsize = dtype.itemsize
         rows = int(np.prod(shape[:-1])) if len(shape) > 1 else 1
@@ -49,7 +51,7 @@ class Argument:
         memory = torch.empty(numel + 2 * guard, dtype=dtype)
         self.tensor = memory[guard : guard + numel]
         if numel * self.itemsize < 1 << 26:
-            self.tensor.fill_(fill)
+            self.tensor.zero_()
         self.base = self.tensor.data_ptr()
         self.low, self.high = memory.data_ptr(), memory.data_ptr() + memory.numel() * self.itemsize
 
@@ -100,13 +102,25 @@ class Recorder(Memory):
         self.touches: list[Touch] = []
         self.work: dict[Program, list[int]] = {}  # operations of products, bytes loaded
 
+    def row_bytes(self, name: str) -> int:
+        """Bytes from one row of an argument to the next."""
+        a = next(a for a in self.arguments if a.name == name)
+        return a.pitch * a.itemsize
+
+    def reached(self, addresses: np.ndarray) -> tuple[str, ...]:
+        """The arguments in whose memory, guards included, any of these addresses lie."""
+        first, last = (bisect_right(self._lows, int(at)) - 1 for at in (addresses.min(), addresses.max()))
+        named = self.arguments[max(0, first) : last + 1]
+        if first == last and first >= 0 and int(addresses.max()) < named[0].high:
+            return (named[0].name,)
+        return tuple(a.name for a in named if bool(((addresses >= a.low) & (addresses < a.high)).any()))
+
     def load(self, addresses, mask, itemsize, volatile, bulk):
         self._touch("load", addresses, mask)
         self._count(1, int(np.broadcast_to(np.asarray(mask, bool), addresses.shape).sum()) * itemsize)
 
     def product(self, a, b, d, *options):
-        """Stands in for a product: addresses do not depend on what it is; that they depend on it at all must show
-        (`fill`)."""
+        """Stands in for a product of loaded values: nothing that is touched depends on what it is."""
         self._count(0, 2 * a.data.size * b.data.shape[-1])
         return type(d)(d.data + (a.data.reshape(-1)[0] * b.data.reshape(-1)[0]).astype(d.data.dtype), d.dtype)
 
@@ -171,16 +185,6 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero(seen) + least
 
 
-def current_line() -> int | None:
-    """Line of the innermost frame of a user's kernel."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if is_kernel_file(frame.f_code.co_filename):
-            return frame.f_lineno
-        frame = frame.f_back
-    return None
-
-
 def rounds_of(loops: Mapping[str, list[tuple[int, Loop]]]) -> dict[int, int]:
     """Of each of these loops that runs now, by its number, the value of its variable."""
     found = {}
@@ -197,21 +201,23 @@ def rounds_of(loops: Mapping[str, list[tuple[int, Loop]]]) -> dict[int, int]:
 def trace(
     source: KernelSource, kernel, tensors: Sequence[Argument], pointers: Mapping[str, str],
     scalars: Mapping[str, object], grid: Program, programs: Sequence[Program], recording: type[Recorder] = Recorder,
-    loops: Sequence[Loop] = (),
+    loops: Sequence[Loop] = (), exact: Mapping[str, str] | None = None,
 ) -> Recorder:
     """Touches and work of `programs` of a `grid`. `pointers` maps parameters to names of `tensors`; `scalars` has the
-    rest. `loops`: those whose rounds are to be written down.
+    rest. `loops`: those whose rounds are to be written down. `exact`: of which loads the place must not depend on data
+    (`tracked`).
 
-    KernelFault where the kernel fails or reaches outside its arguments."""  # fmt: skip
+    KernelFault where the kernel fails, reaches outside its arguments, or touches what data decides."""  # fmt: skip
     recorder = recording(tensors, loops)
     named = {a.name: a.passed for a in tensors}
     try:
-        with interpreting(recorder) as interpreter:
-            interpreter.builder.create_dot = recorder.product
-            function, bound = bind(kernel, {**scalars, **{p: named[n] for p, n in pointers.items()}})
+        builder = TrackedBuilder(recorder, exact)
+        with interpreting(recorder, builder):
+            function, bound = bind(kernel, {**scalars, **{p: named[n] for p, n in pointers.items()}}, builder.form)
+            mark(tuple(bound.values()), None)
             for program in programs:
                 recorder.program = program
-                interpreter.builder.place(grid, program)
+                builder.place(grid, program)
                 function(**bound)
     except KernelFault:
         raise

@@ -1,5 +1,6 @@
 """The kernels of docs/kernels.md: each in a spec, with the structure that it has. `evidence_table.py` runs them."""
 
+from data_specs import spec as data_spec
 from descriptor_specs import SPECS as DESCRIPTORS
 from group_specs import REFUSED as GROUPS_REFUSED
 from group_specs import SPECS as GROUPS
@@ -137,6 +138,9 @@ REFUSED = {
     "rows picked by an index": refused("by_index", ", I"),
     "grouped matrix product, as the tutorial has it: addresses of the weights from a table": GROUPS_REFUSED["pointers"],
     "grouped matrix product, rows of a group from a table": GROUPS_REFUSED["sizes"],
+    "a row, or row 0 where its greatest element is the 17th": data_spec(["by_argmax"]),
+    "a store where the greatest element is small": data_spec(["by_branch"]),
+    "a loop that begins where a table says": data_spec(["by_range"]),
     "matrix product, parts of K by atomics": HEAD + TENSORS + SPLIT.replace(" sum k", "")
     + op("f(all_gather(x), wide)", "x, wide"),
     "sums by atomics": refused("adds_atomically"),

@@ -35,10 +35,10 @@ FOUND = {
     "gated": (1, 0, "block", 32),
 }
 REFUSED = {  # what is said, and what stands in the line that it points to
-    "by_index": ("an address depends on data", "tl.load(x_ptr + at"),
+    "by_index": ("a load of X at an address that depends on data: line 270 loads it from I", "tl.load(x_ptr + at"),
     "adds_atomically": ("an atomic on Y", "tl.atomic_add(y_ptr"),
     "counts_visits": ("an atomic on X", "tl.atomic_add(x_ptr"),
-    "by_mask": ("whether a store of Y takes place depends on data", "(x < 1.0)"),
+    "by_mask": ("whether a store of Y takes place depends on data: line ", "(x < 1.0)"),
     "takes_a_descriptor": ("made on the host", "x_ptr.load("),
     "reads_its_result": ("reads its result Y", "y = tl.load(y_ptr"),
     "works_in_place": ("stores to X, which is an argument", "tl.store(x_ptr"),
