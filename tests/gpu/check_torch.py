@@ -54,6 +54,14 @@ class Case:
         y = call(*self.x)
         return (y, *torch.autograd.grad(y, self.x, self.dy))
 
+    def backward(self, x):
+        """(backward op, its arguments), made of what the forward pass keeps by `exact`."""
+        forward = getattr(self.m, self.op.FORWARD)
+        name, sources = forward.BACKWARD
+        run = forward.fallback if self.op.why_not else forward.exact
+        taken = {"gradient": [self.dy], "input": x, "output": results(run(*x, **self.dims))}
+        return getattr(self.m, name), [taken[kind][i] for kind, i in sources]
+
     def fresh(self):
         return [t.detach().clone().requires_grad_() for t in self.x]
 
@@ -67,12 +75,8 @@ def exact(c: Case) -> None:
     if c.op.why_not:
         return
     assert same(c.eager[0].detach(), c.op.exact(*c.x, **c.dims).detach())
-    forward = getattr(c.m, c.op.FORWARD)
-    name, sources = forward.BACKWARD
-    backward = getattr(c.m, name)
-    saved = results(forward.exact(*[t.detach() for t in c.x], **c.dims))
-    taken = {"gradient": [c.dy], "input": [t.detach() for t in c.x], "output": list(saved)}
-    wanted = results(backward.exact(*(taken[kind][i] for kind, i in sources), **c.dims))
+    backward, given = c.backward([t.detach() for t in c.x])
+    wanted = results(backward.exact(*given, **c.dims))
     for i, (a, b) in enumerate(zip(c.eager[1:], wanted, strict=True)):
         assert same(a, b.to(a.dtype)), f"gradient {i} is not that of exact"
     for a, b in zip(c.graded(lambda *x: c.op.fallback(*x, **c.dims)), c.eager, strict=True):
@@ -81,9 +85,19 @@ def exact(c: Case) -> None:
 
 
 def opcheck(c: Case) -> None:
-    """torch.library.opcheck on this device: schema, fake implementation, autograd, what AOT makes of it."""
+    """torch.library.opcheck on this device: schema, fake implementation, autograd, what AOT makes of it. The op, the op
+    that its forward pass is (its inputs require gradients, so that the backward op is traced with it), that backward op
+    itself, and what writes into a result of the caller's."""
     sizes = [c.dims[k] for k in c.op.RANGES]
-    torch.library.opcheck(c.op.operator, (*[t.detach() for t in c.x], c.op.number, *sizes))
+    detached = [t.detach() for t in c.x]
+    torch.library.opcheck(c.op.operator, (*detached, c.op.number, *sizes))
+    forward = getattr(c.m, c.op.FORWARD)
+    torch.library.opcheck(forward.operator, (*c.fresh(), forward.number, *sizes))
+    backward, given = c.backward(detached)
+    torch.library.opcheck(backward.operator, (*given, backward.number, *sizes))
+    for op, tensors in ((c.op, detached), (backward, given)):
+        outs = [torch.empty_like(t) for t in results(op(*tensors, **c.dims))]
+        torch.library.opcheck(op.operator_into, (*tensors, *outs, op.number, *sizes))
 
 
 def compiled(c: Case) -> None:
