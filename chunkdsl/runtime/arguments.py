@@ -109,6 +109,6 @@ class Arguments:
         tensor = tensor.contiguous()
         return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
-    def as_module(self, weights, seed=0, std=0.02):
+    def as_module(self, weights, seed=0, std=0.02, dtype=None, local=False):
         """A torch.nn.Module of this op whose `weights` (names of its tensors) are parameters; see OpLayer."""
-        return OpLayer(self, weights, seed, std)
+        return OpLayer(self, weights, seed, std, dtype, local)

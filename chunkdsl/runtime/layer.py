@@ -7,7 +7,7 @@ fully_shard cuts them along another mesh axis.
 from __future__ import annotations
 
 import copy
-import weakref
+import warnings
 
 import torch
 
@@ -15,26 +15,6 @@ import torch
 def is_placed(value):
     """Is it a DTensor? A tracer says of any tensor that it may have attributes, so its type comes first."""
     return type(value) not in (torch.Tensor, torch.nn.Parameter) and hasattr(value, "device_mesh")
-
-
-def wide_leaf(parameter, back):
-    """This rank's shard of a DTensor parameter as a leaf whose gradient is added to the parameter's in f32: on its way
-    through the DTensor autograd would round it to the parameter's dtype. `back`: placements of the gradient."""
-    from torch.distributed.tensor import DTensor
-
-    leaf = parameter.to_local().detach().requires_grad_()
-    leaf.grad_dtype = parameter.grad_dtype
-
-    def add(leaf):
-        mesh, kind = parameter.device_mesh, back or parameter.placements
-        made = DTensor.from_local(leaf.grad, mesh, kind, run_check=False, shape=parameter.shape,
-                                  stride=parameter.stride())  # fmt: skip
-        made = made.redistribute(placements=parameter.placements)
-        leaf.grad = None
-        parameter.grad = made if parameter.grad is None else parameter.grad.add_(made)
-
-    leaf.register_post_accumulate_grad_hook(add)
-    return leaf
 
 
 def local_of(value, back):
@@ -47,54 +27,106 @@ def local_of(value, back):
     return value.to_local(grad_placements=back)
 
 
+def take_gradients_in(parameter, dtype, name):
+    """Let `.grad` of a leaf of halves be wider. Where torch has no such thing (before 2.10) it stays as it is, and a
+    RuntimeWarning says so."""
+    if hasattr(parameter, "grad_dtype"):
+        parameter.grad_dtype = dtype
+    else:
+        said = f"gradients of {name} are rounded to {parameter.dtype}: torch {torch.__version__} has no grad_dtype"
+        warnings.warn(f"{said}; make the layer with dtype={dtype}", RuntimeWarning, stacklevel=3)
+
+
+class LayerCall(torch.autograd.Function):
+    """An op with the parameters of a layer as they are: DTensors or shards, in the op's dtype or a wider one. Each gets
+    its gradient at once: between the op and a parameter autograd has no tensor whose dtype it would round to."""
+
+    @staticmethod
+    def forward(context, layer, sizes, *held):
+        operation, names = layer.operation, layer.operation.PARAMETERS
+        forward = operation.partner(operation.FORWARD)
+        wanted = type(forward).BACKWARD[1]
+        given = [layer.declared(n, t) if n in layer.weights else t for n, t in zip(names, held, strict=True)]
+        made = forward.operator(*given, forward.number, *sizes)
+        places = {"input": held, "output": made if isinstance(made, tuple) else (made,)}
+        context.save_for_backward(*(places[kind][i] for kind, i in wanted if kind != "gradient"))
+        context.layer, context.sizes, context.placed = layer, sizes, [is_placed(t) for t in held]
+        return operation.first(made)
+
+    @staticmethod
+    def backward(context, *gradients):
+        layer, names = context.layer, list(context.layer.operation.PARAMETERS)
+        forward = layer.operation.partner(layer.operation.FORWARD)
+        name, wanted = type(forward).BACKWARD
+        saved, given = iter(context.saved_tensors), []
+        for kind, i in wanted:
+            tensor = gradients[i].contiguous() if kind == "gradient" else next(saved)
+            given.append(layer.declared(names[i], tensor) if kind == "input" and names[i] in layer.weights else tensor)
+        backward = forward.partner(name)
+        made = backward.operator(*given, backward.number, *context.sizes)
+        made = made if isinstance(made, tuple) else (made,)
+        ends = zip(names, made, context.placed, context.needs_input_grad[2:], strict=True)
+        return None, None, *(
+            (layer.summed(n, g, placed) if n in layer.weights else g) if needed else None for n, g, placed, needed in ends
+        )
+
+
 class OpLayer(torch.nn.Module):
     """`operation` with some of its tensors as parameters: `layer(x)` for an op (x, w1, b1, w2) with three weights.
 
     Values are drawn as whole tensors from `seed`, normal with deviation `std` (vectors are 0), then cut: the same on
-    any number of ranks. ValueError for a name that the op has not, for one whose shape holds a run-time size, and
-    for one with a layout that no DTensor has.
+    any number of ranks. Parameters have the dtypes that the spec declares, or all have `dtype`, from which a call
+    rounds. ValueError for a name that the op has not, for one whose shape holds a run-time size, and for one with a
+    layout that no DTensor has.
 
     On a mesh of two axes a weight is on the part of the mesh that cuts it (on the op's own axes where none does). Of a
-    gradient that is Partial there the sum is taken; the sum over the other axis is the caller's: fully_shard, or an
-    all_reduce of `p.grad.to_local()`.
+    gradient that is Partial there the sum is taken; the sum over the other axis is the caller's: fully_shard,
+    DistributedDataParallel, or an all_reduce of `p.grad.to_local()`. `local`: parameters are this rank's shards as
+    ordinary tensors, not DTensors.
     """
 
-    def __init__(self, operation, weights, seed=0, std=0.02):
+    def __init__(self, operation, weights, seed=0, std=0.02, dtype=None, local=False):
         super().__init__()
         self.operation = operation
         self.weights = tuple(weights)
-        self.mesh = operation.module.mesh
         unknown = [name for name in self.weights if name not in operation.PARAMETERS]
         if unknown:
             known = ", ".join(operation.PARAMETERS)
             raise ValueError(f"{operation.NAME} has no tensor {', '.join(unknown)}; it has {known}")
         draw = torch.Generator().manual_seed(seed)
         self.grids = {name: self.grid_of(name) for name in self.weights}
-        self.wide = {}  # weights whose gradients the op gives in f32
-        self.back = {name: self.back_of(name) for name in self.weights}
+        self.parts = {name: self.part_of(name) for name in self.weights}
         for name in self.weights:
-            dtype, shape = operation.PARAMETERS[name]
+            declared, shape = operation.PARAMETERS[name]
             sizes = [extent[0] for extent in shape]
             if not all(isinstance(size, int) for size in sizes):
                 raise ValueError(f"{operation.NAME}: {name} has a run-time size, so it is no weight")
             if any(isinstance(extent[1], tuple) for extent in shape):
                 raise ValueError(f"{operation.NAME}: no DTensor has the layout of {name}: keep it as a tensor")
             whole = torch.zeros(sizes) if len(sizes) < 2 else torch.randn(sizes, generator=draw) * std
-            local = self.shard(name, whole.to(dtype)).to(operation.machine.device)
-            made = torch.nn.Parameter(self.placed(name, local, whole))
-            self.register_parameter(name, made)
-            if operation.gradient_dtypes().get(name, dtype) != dtype and hasattr(made, "grad_dtype"):
-                made.grad_dtype = operation.gradient_dtypes()[name]
-                self.wide[name] = weakref.ref(made)
+            held = self.shard(name, whole.to(dtype or declared)).to(operation.machine.device)
+            self.register_parameter(name, torch.nn.Parameter(held if local else self.placed(name, held)))
+        self.widen()
+        self.register_load_state_dict_post_hook(OpLayer.widen)
+
+    def widen(self, *_):
+        """Where the op gives a gradient in f32, a parameter of halves takes it so."""
+        for name, dtype in self.operation.gradient_dtypes().items():
+            if name in self.weights and getattr(self, name).dtype.itemsize < dtype.itemsize:
+                take_gradients_in(getattr(self, name), dtype, name)
+
+    def _apply(self, *given, **named):
+        """Conversions to a device or dtype may make parameters anew."""
+        made = super()._apply(*given, **named)
+        self.widen()
+        return made
 
     def __deepcopy__(self, memo):
         """Another layer of the same op: its weights are copies, the instance is one."""
         made = memo[id(self)] = type(self).__new__(type(self))
-        memo |= {id(shared): shared for shared in (self.operation, self.mesh)}
-        made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in vars(self).items() if k != "wide"})
-        made.wide = {name: weakref.ref(getattr(made, name)) for name in self.wide}
-        for name in made.wide:
-            getattr(made, name).grad_dtype = self.operation.gradient_dtypes()[name]
+        memo |= {id(shared): shared for shared in (self.operation, self.parts)}
+        made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in vars(self).items()})
+        made.widen()
         return made
 
     def axes_of(self, name):
@@ -115,43 +147,66 @@ class OpLayer(torch.nn.Module):
                 found.append((declared[i].dim, *at))
         return found
 
-    def back_of(self, name):
-        """Placements of a weight's gradient on its part of the mesh; None without one."""
-        back = self.operation.gradient_placements().get(name)
-        return back and tuple(back[i] for i in self.axes_of(name))
+    def part_of(self, name):
+        """Where a weight lies: (DeviceMesh, its placements there, those of its gradient). No mesh without a process
+        group."""
+        operation, axes = self.operation, self.axes_of(name)
+        mesh = operation.module.mesh
+        held = operation.placements[name]
+        back = operation.gradient_placements().get(name, held)
+        if mesh is not None and len(axes) < mesh.ndim:
+            from torch.distributed.device_mesh import DeviceMesh
 
-    def placed(self, name, local, whole):
-        """A shard as the DTensor that it is part of; itself where there is no process group."""
-        from torch.distributed.device_mesh import DeviceMesh
-        from torch.distributed.tensor import DTensor
-
-        mesh, axes = self.mesh, self.axes_of(name)
-        if mesh is None:
-            return local
-        if len(axes) < mesh.ndim:
             names = mesh.mesh_dim_names
             mesh = mesh[names[axes[0]]] if names else DeviceMesh.from_group(mesh.get_group(axes[0]), mesh.device_type)
-        placements = [self.operation.placements[name][i] for i in axes]
-        return DTensor.from_local(local, mesh, placements, run_check=False, shape=whole.shape, stride=whole.stride())
+        return mesh, tuple(held[i] for i in axes), tuple(back[i] for i in axes)
+
+    def placed(self, name, local, placements=None):
+        """A shard as the DTensor that it is part of; itself where there is no process group."""
+        from torch.distributed.tensor import DTensor
+
+        mesh, held, _ = self.parts[name]
+        if mesh is None:
+            return local
+        shape = torch.Size(extent[0] for extent in self.operation.PARAMETERS[name][1])
+        strides = torch.empty(shape, device="meta").stride()
+        return DTensor.from_local(local, mesh, placements or held, run_check=False, shape=shape, stride=strides)
 
     def forward(self, *inputs, **sizes):
         """The op's result. `inputs`: its other tensors, in the spec's order, local ones or DTensors; `sizes`: run-time
         sizes."""
+        if torch.is_autocast_enabled(self.operation.machine.device.type):
+            inputs = self.cast(inputs)
         others = iter(inputs)
-        tensors = [self.local(name) if name in self.weights else next(others) for name in self.operation.PARAMETERS]
-        return self.operation(*tensors, *others, **sizes)
+        held = [getattr(self, n) if n in self.weights else next(others) for n in self.operation.PARAMETERS]
+        tensors = [self.declared(n, t) if n in self.weights else t for n, t in zip(self.operation.PARAMETERS, held)]
+        if not self.operation.FORWARD or not self.operation.differentiated(held):
+            return self.operation(*tensors, *others, **sizes)
+        self.operation.count((*tensors, *others), sizes)
 
-    def local(self, name):
-        """This rank's shard of a parameter; gradients flow through, and are added up where each rank has an addend."""
-        value = getattr(self, name)
-        if not is_placed(value):
-            return value
-        back = self.back[name]
-        back = back if back and len(back) == len(value.placements) else None
-        own = name in self.wide and self.wide[name]() is value and not torch.compiler.is_compiling()
-        if own and value.requires_grad and torch.is_grad_enabled():
-            return wide_leaf(value, back)
-        return local_of(value, back)
+        def call(*tensors, **sizes):
+            kept = [h if n in self.weights else t for n, h, t in zip(self.operation.PARAMETERS, held, tensors)]
+            return LayerCall.apply(self, [sizes.get(name) for name in self.operation.RANGES], *kept)
+
+        return self.operation.placed(call, tensors, sizes) if any(map(is_placed, inputs)) else call(*tensors, **sizes)
+
+    def cast(self, inputs):
+        """As autocast does it for an operator: in the dtypes that the spec declares."""
+        dtypes = [dtype for name, (dtype, _) in self.operation.PARAMETERS.items() if name not in self.weights]
+        return [t.to(d) if t.is_floating_point() else t for t, d in zip(inputs, dtypes, strict=False)]
+
+    def declared(self, name, value):
+        """This rank's shard of a weight, in the dtype of the spec; no gradient flows through."""
+        value = value.detach()
+        return (value.to_local() if is_placed(value) else value).to(self.operation.PARAMETERS[name][0])
+
+    def summed(self, name, gradient, placed):
+        """A gradient as its weight is placed: added up where each rank has an addend."""
+        mesh, held, back = self.parts[name]
+        if mesh is None or (not placed and held == back):
+            return gradient
+        made = self.placed(name, gradient, back).redistribute(placements=held)
+        return made if placed else made.to_local()
 
     def shard(self, name, whole):
         """This rank's part of a whole tensor: contiguous, ceil-divided."""
@@ -170,11 +225,13 @@ class OpLayer(torch.nn.Module):
             sizes = tuple(extent[0] for extent in self.operation.PARAMETERS[name][1])
             if tuple(tensors[name].shape) != sizes:
                 raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, declared as {sizes}")
-            mine = self.local(name)
+            mine = getattr(self, name)
+            mine = mine.to_local() if is_placed(mine) else mine
             mine.copy_(self.shard(name, tensors[name].to(mine.dtype)))
 
     @torch.no_grad()
     def dense(self):
         """The weights as whole tensors by name, the same on every rank. Collective."""
         held = {name: getattr(self, name).detach() for name in self.weights}
-        return {name: t.full_tensor() if hasattr(t, "full_tensor") else t.clone() for name, t in held.items()}
+        held = {name: t if is_placed(t) else self.placed(name, t) for name, t in held.items()}
+        return {name: t.full_tensor() if is_placed(t) else t.clone() for name, t in held.items()}

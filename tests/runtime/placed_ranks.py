@@ -6,6 +6,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
 
 TWO_AXES = """mesh dp[2], tp[2]
 dim M = 0..64
@@ -50,6 +51,7 @@ def check(two, one, mesh):
     m = two(mesh=mesh, device="cpu", M=64)
     spread = check_calls(m, mesh, x, dy, weights, (y, dx, grads))
     check_layer(m, mesh, spread, dy, weights, grads)
+    check_data_parallel(m, mesh, spread, dy, weights, grads)
     m.close()
     check_submesh(one, mesh, x, dy, weights, grads)
 
@@ -105,6 +107,27 @@ def check_layer(m, mesh, spread, dy, weights, grads):
         close(whole[n], weights[n] - 0.1 * grads[n])
         if dist.get_rank() == 0:
             close(state[n], whole[n])
+
+
+def check_data_parallel(m, mesh, spread, dy, weights, grads):
+    """DistributedDataParallel over dp takes parameters that are ordinary tensors: shards on tp, whose gradients the
+    layer adds up over tp where they need it. It averages over dp, and with no_sync() only in the last micro-batch."""
+    layer = m.mlp.as_module(WEIGHTS, local=True)
+    layer.load_dense(weights)
+    model = DistributedDataParallel(layer, process_group=mesh["dp"].get_group())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    mine, dmine = spread.to_local(), distribute_tensor(dy, mesh, m.placements["x"]).to_local()
+    with model.no_sync():
+        model(mine, M=13).backward(dmine)
+    model(mine, M=13).backward(dmine)
+    optimizer.step()
+    state = {n: t.clone() for n, t in layer.state_dict().items()}
+    assert state["w"].shape == (16, 16) and type(layer.w.data) is torch.Tensor
+    for n, t in layer.dense().items():
+        close(t, weights[n] - 0.1 * grads[n])
+    other = m.mlp.as_module(WEIGHTS, local=True, seed=1)
+    other.load_state_dict(state)
+    assert all(torch.equal(a, b) for a, b in zip(other.dense().values(), layer.dense().values(), strict=True))
 
 
 def sharded(layer, mesh):

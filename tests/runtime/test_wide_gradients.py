@@ -1,13 +1,20 @@
 """`gradient f -> dw as f32`: what a product over rows accumulates reaches `.grad` unrounded, over several calls."""
 
+import copy
 import gc
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from chunkdsl.pipeline import check_source
 from chunkdsl.render.module import render_module
+from chunkdsl.runtime.layer import take_gradients_in
 from chunkdsl.sim.world import World
 from chunkdsl.source import Source
 from chunkdsl.verify.inputs import cut
@@ -92,24 +99,162 @@ def alone(module, tmp_path_factory):
     dist.destroy_process_group()
 
 
-def test_parameters_of_a_layer_collect_them_too(alone):
-    """DTensors: autograd would round on the way to them. Without grad_dtype a gradient has its tensor's dtype."""
-    batches = steps()
-    layer = alone.up.as_module(["w", "b"])
-    layer.load_dense({"w": batches[0][1], "b": batches[0][2]})
-    for _ in range(2):
-        layer.zero_grad()
+def again(layer):
+    return lambda x: checkpoint(layer, x, use_reentrant=False)
+
+
+def selective(layer):
+    def keep(context, operator, *args, **kwargs):
+        return CheckpointPolicy.MUST_SAVE if operator is layer.operation.operator else CheckpointPolicy.PREFER_RECOMPUTE
+
+    kept = dict(use_reentrant=False, context_fn=lambda: create_selective_checkpoint_contexts(keep))
+    return lambda x: checkpoint(layer, x, **kept)
+
+
+def functional(layer):
+    return lambda x: torch.func.functional_call(layer, dict(layer.named_parameters()), x)
+
+
+def autocast(layer):
+    def run(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return layer(x.float())
+
+    return run
+
+
+def compiled(layer):
+    return torch.compile(layer, backend="aot_eager", fullgraph=True)
+
+
+def layer_of(m, **options):
+    layer = m.up.as_module(["w", "b"], **options)
+    layer.load_dense(dict(zip("wb", steps()[0][1:3], strict=True)))
+    return layer
+
+
+def whole(t):
+    return t.full_tensor() if hasattr(t, "full_tensor") else t
+
+
+HALVES, WIDE = {}, dict(dtype=torch.float32)
+LOCAL, LOCAL_WIDE = dict(local=True), dict(local=True, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "wraps"),
+    [
+        (HALVES, (lambda layer: layer, again, selective, functional, autocast)),
+        (WIDE, (lambda layer: layer, functional, autocast, compiled)),
+        (LOCAL, (lambda layer: layer, selective)),
+        (LOCAL_WIDE, (again,)),
+    ],
+    ids=("halves", "f32", "local halves", "local f32"),
+)
+def test_parameters_of_a_layer_get_them_as_torch_gives_gradients(alone, options, wraps):
+    """Unrounded over several calls, with hooks, and by torch.autograd.grad beside `.grad`."""
+    batches, seen = steps(), []
+    for wrap in wraps:
+        layer = layer_of(alone, **options)
+        for p in layer.parameters():
+            p.register_hook(lambda g: seen.append(g.dtype))
+            p.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.dtype))
+        run = wrap(layer)
         for x, _, _, dy in batches:
-            layer(x).backward(dy)
-        for p, whole in zip(layer.parameters(), wanted(batches), strict=True):
-            assert p.dtype == torch.bfloat16 and p.grad.dtype == torch.float32 and p.grad.placements == p.placements
-            assert far(p.grad.full_tensor(), whole) < 1e-6
+            run(x).backward(dy)
+        assert seen == [torch.float32] * 8
+        for p, dw in zip(layer.parameters(), wanted(batches), strict=True):
+            assert p.dtype == options.get("dtype", torch.bfloat16) and p.grad.dtype == torch.float32
+            assert far(whole(p.grad), dw) < 1e-6
+        held = [p.grad.clone() for p in layer.parameters()]
+        made = torch.autograd.grad(run(x), list(layer.parameters()), dy)
+        for g, kept, p, dw in zip(made, held, layer.parameters(), wanted(batches[1:]), strict=True):
+            assert g.dtype == torch.float32 and far(whole(g), dw) < 1e-6 and torch.equal(p.grad, kept)
+        seen.clear()
+
+
+def test_a_compiled_call_rounds_what_it_gives_to_halves_and_no_more(alone):
+    """torch's tracer rounds a gradient to the dtype of the graph's input."""
+    batches, layer = steps(), layer_of(alone)
+    for x, _, _, dy in batches:
+        compiled(layer)(x).backward(dy)
+    for p, dw in zip(layer.parameters(), wanted(batches), strict=True):
+        assert p.grad.dtype == torch.float32 and far(whole(p.grad), dw) < 2**-8
+
+
+def test_what_makes_parameters_anew_keeps_the_dtype_of_their_gradients(alone):
+    x, _, _, dy = steps()[0]
+    layer = layer_of(alone)
+    layer.to("cpu").load_state_dict({n: t.clone() for n, t in layer.state_dict().items()}, assign=True)
+    other = copy.deepcopy(layer)
+    other.w.requires_grad_(False)
+    for one, names in ((layer, "wb"), (other, "b"), (copy.deepcopy(layer).float(), "wb")):
+        one(x).backward(dy)
+        found = {n: p.grad for n, p in one.named_parameters() if p.grad is not None}
+        assert sorted(found) == sorted(names) and {g.dtype for g in found.values()} == {torch.float32}
+    with pytest.warns(RuntimeWarning, match=r"gradients of w are rounded .* make the layer with dtype=torch.float32"):
+        take_gradients_in(SimpleNamespace(dtype=torch.bfloat16), torch.float32, "w")
     weights = {n: p.detach().to_local().requires_grad_() for n, p in layer.named_parameters()}
-    x, _, _, dy = batches[0]
     alone.up(x, weights["w"], weights["b"]).backward(dy)
-    assert weights["w"].grad.dtype == torch.bfloat16
+    assert weights["w"].grad.dtype == torch.bfloat16  # of whom grad_dtype was not set
     torch.func.functional_call(layer, weights, x).backward(dy)
-    assert far(weights["w"].grad, 2 * wanted(batches[:1])[0]) < 1e-2
+    assert far(weights["w"].grad, 2 * wanted(steps(1))[0]) < 1e-2
+
+
+@pytest.mark.parametrize("options", [WIDE, LOCAL_WIDE], ids=("f32", "local f32"))
+@pytest.mark.parametrize("form", [dict(foreach=False), dict(foreach=True), dict(fused=True)], ids=str)
+def test_an_optimizer_steps_f32_parameters(alone, options, form):
+    (x, w, b, dy), layer = steps()[0], layer_of(alone, **options)
+    kinds = [torch.optim.AdamW] + [torch.optim.SGD] * (form != dict(fused=True) or options == LOCAL_WIDE)
+    for kind in kinds:  # DTensors have no fused SGD
+        layer.load_dense({"w": w, "b": b})
+        layer.zero_grad()
+        plain = [t.float() for t in (w, b)]
+        for t, g in zip(plain, wanted(steps(1)), strict=True):
+            t.grad = g.float()
+        layer(x).backward(dy)
+        for owner in (layer.parameters(), plain):
+            kind(owner, 0.1, **form).step()
+        assert all(torch.allclose(a, t, atol=1e-6) for a, t in zip(layer.dense().values(), plain, strict=True))
+
+
+@pytest.mark.parametrize("options", [HALVES, LOCAL], ids=("halves", "local halves"))
+def test_halves_with_f32_gradients_are_stepped_by_sgd_or_through_f32_copies(alone, options):
+    (x, w, b, dy), layer = steps()[0], layer_of(alone, **options)
+    layer(x).backward(dy)
+    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+        torch.optim.AdamW(layer.parameters(), 0.1, fused=True).step()
+    master = [p.detach().float() for p in layer.parameters()]
+    for copied, p in zip(master, layer.parameters(), strict=True):
+        copied.grad = p.grad
+    torch.optim.AdamW(master, 0.1).step()
+    torch.optim.SGD(layer.parameters(), 0.1).step()
+    for p, t, dw in zip(layer.parameters(), (w, b), wanted(steps(1)), strict=True):
+        assert far(whole(p.detach()), t.double() - 0.1 * dw) < 2**-7
+    with torch.no_grad():
+        for copied, p in zip(master, layer.parameters(), strict=True):
+            p.copy_(copied)
+    assert far(layer.dense()["w"], w.double() - 0.1 * wanted(steps(1))[0].sign()) < 0.1
+
+
+def test_data_parallel_wrappers_keep_f32_parameters_and_gradients(module, alone):
+    """FSDP2 gathers them in bf16 where its policy says so, and rounds the gradient of a call then."""
+    x, _, _, dy = steps()[0]
+    layer = layer_of(alone, **LOCAL_WIDE)
+    DistributedDataParallel(layer)(x).backward(dy)
+    for p, dw in zip(layer.parameters(), wanted(steps(1)), strict=True):
+        assert p.grad.dtype == torch.float32 and far(p.grad, dw) < 1e-6
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    m = module(mesh=mesh["tp"])
+    halves = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for options, limit in ((dict(), 1e-6), (dict(mp_policy=halves), 2**-8)):
+        layer = layer_of(m, **WIDE)
+        fully_shard(layer, mesh=mesh["dp"], **options)
+        layer(x).backward(dy)
+        for p, dw in zip(layer.parameters(), wanted(steps(1)), strict=True):
+            assert p.grad.dtype == torch.float32 and far(p.grad.full_tensor(), dw) < limit
+        torch.optim.AdamW(layer.parameters(), 0.1).step()
+    m.close()
 
 
 def test_the_fallback_takes_float64(alone):
