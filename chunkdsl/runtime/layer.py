@@ -46,7 +46,7 @@ class LayerCall(torch.autograd.Function):
         operation, names = layer.operation, layer.operation.PARAMETERS
         forward = operation.partner(operation.FORWARD)
         wanted = type(forward).BACKWARD[1]
-        given = [layer.declared(n, t) if n in layer.weights else t for n, t in zip(names, held, strict=True)]
+        given = map(layer.declared, names, held)
         made = forward.operator(*given, forward.number, *sizes)
         places = {"input": held, "output": made if isinstance(made, tuple) else (made,)}
         context.save_for_backward(*(places[kind][i] for kind, i in wanted if kind != "gradient"))
@@ -61,14 +61,12 @@ class LayerCall(torch.autograd.Function):
         saved, given = iter(context.saved_tensors), []
         for kind, i in wanted:
             tensor = gradients[i].contiguous() if kind == "gradient" else next(saved)
-            given.append(layer.declared(names[i], tensor) if kind == "input" and names[i] in layer.weights else tensor)
+            given.append(layer.declared(names[i], tensor) if kind == "input" else tensor)
         backward = forward.partner(name)
         made = backward.operator(*given, backward.number, *context.sizes)
         made = made if isinstance(made, tuple) else (made,)
         ends = zip(names, made, context.placed, context.needs_input_grad[2:], strict=True)
-        return None, None, *(
-            (layer.summed(n, g, placed) if n in layer.weights else g) if needed else None for n, g, placed, needed in ends
-        )
+        return None, None, *(layer.summed(n, g, placed) if needed else None for n, g, placed, needed in ends)
 
 
 class OpLayer(torch.nn.Module):
@@ -177,18 +175,25 @@ class OpLayer(torch.nn.Module):
         sizes."""
         if torch.is_autocast_enabled(self.operation.machine.device.type):
             inputs = self.cast(inputs)
-        others = iter(inputs)
-        held = [getattr(self, n) if n in self.weights else next(others) for n in self.operation.PARAMETERS]
-        tensors = [self.declared(n, t) if n in self.weights else t for n, t in zip(self.operation.PARAMETERS, held)]
-        if not self.operation.FORWARD or not self.operation.differentiated(held):
-            return self.operation(*tensors, *others, **sizes)
-        self.operation.count((*tensors, *others), sizes)
+        names, operation = list(self.operation.PARAMETERS), self.operation
+        left = [name for name in names if name not in self.weights]
+        if len(inputs) != len(left):
+            wanted = f"{len(left)} tensors ({', '.join(left)})"
+            raise TypeError(f"{operation.NAME} as a layer takes {wanted}, not {len(inputs)}")
+        given = dict(zip(left, inputs, strict=True))
+        held = [given[name] if name in given else getattr(self, name) for name in names]
+        if not operation.FORWARD or not operation.differentiated(held):
+            return operation(*map(self.declared, names, held), **sizes)
 
         def call(*tensors, **sizes):
-            kept = [h if n in self.weights else t for n, h, t in zip(self.operation.PARAMETERS, held, tensors)]
-            return LayerCall.apply(self, [sizes.get(name) for name in self.operation.RANGES], *kept)
+            own = [t if name in given else kept for name, t, kept in zip(names, tensors, held, strict=True)]
+            return LayerCall.apply(self, [sizes.get(name) for name in operation.RANGES], *own)
 
-        return self.operation.placed(call, tensors, sizes) if any(map(is_placed, inputs)) else call(*tensors, **sizes)
+        operation.count(held, sizes)
+        if not any(map(is_placed, inputs)):
+            return call(*held, **sizes)
+        shards = [t if name in given or not is_placed(t) else t.to_local() for name, t in zip(names, held, strict=True)]
+        return operation.placed(call, shards, sizes)
 
     def cast(self, inputs):
         """As autocast does it for an operator: in the dtypes that the spec declares."""
@@ -196,13 +201,14 @@ class OpLayer(torch.nn.Module):
         return [t.to(d) if t.is_floating_point() else t for t, d in zip(inputs, dtypes, strict=False)]
 
     def declared(self, name, value):
-        """This rank's shard of a weight, in the dtype of the spec; no gradient flows through."""
-        value = value.detach()
+        """This rank's shard of a weight, in the dtype of the spec. An input as it is."""
+        if name not in self.weights:
+            return value
         return (value.to_local() if is_placed(value) else value).to(self.operation.PARAMETERS[name][0])
 
     def summed(self, name, gradient, placed):
-        """A gradient as its weight is placed: added up where each rank has an addend."""
-        mesh, held, back = self.parts[name]
+        """A gradient as its weight is placed: added up where each rank has an addend. One of an input as it is."""
+        mesh, held, back = self.parts.get(name, (None, (), ()))
         if mesh is None or (not placed and held == back):
             return gradient
         made = self.placed(name, gradient, back).redistribute(placements=held)

@@ -25,11 +25,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
-from check_processes import start
+from check_processes import machine_of, start
 from local_ranks import refuse_multicast
 from modules import inputs, load, results, same
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -168,16 +169,18 @@ def modes(c: Case) -> None:
 
 
 def layered(c: Case) -> None:
-    """as_module: dense weights in and out, functional_call, a distributed checkpoint, and one compiled graph."""
+    """as_module: dense weights in and out, functional_call, a distributed checkpoint, and one compiled graph; with f32
+    parameters, whose gradients a compiled graph does not round."""
     names = list(c.op.PARAMETERS)[1:]
-    layer = c.op.as_module(names, seed=7)
+    wide = dict(dtype=torch.float32)
+    layer = c.op.as_module(names, seed=7, **wide)
     dense = layer.dense()
-    other = c.op.as_module(names, seed=8)
+    other = c.op.as_module(names, seed=8, **wide)
     other.load_dense(dense)
     y = layer(c.x[0], **c.dims)
     assert same(other(c.x[0], **c.dims).detach(), y.detach())
     values = {k: p.detach() for k, p in layer.named_parameters()}
-    third = c.op.as_module(names, seed=9)
+    third = c.op.as_module(names, seed=9, **wide)
     assert same(torch.func.functional_call(third, values, (c.x[0],), c.dims).detach(), y.detach())
     where = [tempfile.mkdtemp()]
     dist.broadcast_object_list(where)
@@ -191,6 +194,53 @@ def layered(c: Case) -> None:
     torch.compile(other, fullgraph=True, backend="aot_eager")(c.x[0], **c.dims).backward(c.dy)
     for (k, p), q in zip(layer.named_parameters(), other.parameters(), strict=True):
         assert same(p.grad.to_local(), q.grad.to_local()), f"compiled layer: gradient of {k}"
+
+
+def hooked(c: Case) -> None:
+    """A layer's gradients of two calls, added up in `.grad`: of halves and of f32 parameters, as DTensors and as shards,
+    with hooks, and stepped by a fused AdamW where they are f32. All have the bits of the op's own gradients."""
+    names = list(c.op.PARAMETERS)[1:]
+    dtypes = c.op.gradient_dtypes()
+    for options in ({}, dict(dtype=torch.float32), dict(local=True), dict(local=True, dtype=torch.float32)):
+        layer, seen = c.op.as_module(names, seed=7, **options), []
+        local = {n: getattr(p, "_local_tensor", p).detach() for n, p in layer.named_parameters()}
+        halves = [local[n].to(c.op.PARAMETERS[n][0]).requires_grad_() for n in names]
+        for n, t in zip(names, halves, strict=True):
+            t.grad_dtype = dtypes[n]
+        alone = torch.autograd.grad(c.call(c.x[0], *halves), halves, c.dy)
+        for p in layer.parameters():
+            p.register_hook(lambda g: seen.append(g.dtype))
+        for _ in range(2):
+            layer(c.x[0], **c.dims).backward(c.dy)
+        assert len(seen) == 2 * len(names)
+        for n, g in zip(names, alone, strict=True):
+            found = getattr(layer, n).grad
+            found = found.to_local() if hasattr(found, "to_local") else found
+            kept = layer.summed(n, g, False)
+            assert found.dtype == torch.promote_types(dtypes[n], getattr(layer, n).dtype), n
+            assert same(found, (kept.to(found.dtype) * 2)), f"gradient of {n} with {options}"
+        if "dtype" in options:
+            torch.optim.AdamW(layer.parameters(), fused=True).step()
+
+
+def parallel(c: Case) -> None:
+    """DistributedDataParallel over all ranks around a layer on one: the mean of the ranks' gradients."""
+    mesh = init_device_mesh(c.machine.device.type, (c.machine.world, 1), mesh_dim_names=("dp", "tp"))
+    m = type(c.m)(mesh=mesh["tp"], timeout=30.0, **c.dims)
+    op = getattr(m, c.op.NAME)
+    layer = op.as_module(list(c.op.PARAMETERS)[1:], seed=7, dtype=torch.float32, local=True)
+    model = DistributedDataParallel(layer, process_group=mesh["dp"].get_group())
+    rows = inputs(op, c.dims, c.machine.rank, 3)[0].clone()
+    y = layer(rows, **c.dims)
+    own = torch.autograd.grad(y, list(layer.parameters()), torch.ones_like(y))
+    y = model(rows, **c.dims)
+    y.backward(torch.ones_like(y))
+    for (k, p), g in zip(layer.named_parameters(), own, strict=True):
+        dist.all_reduce(g)
+        gap = (p.grad - g / c.machine.world).norm() / g.norm().clamp_min(1e-9)
+        assert gap < 1e-5, f"DistributedDataParallel: gradient of {k} is {gap.item():.1e} apart"
+    m.check()
+    m.close()
 
 
 def sharded(c: Case) -> None:
@@ -216,7 +266,7 @@ def sharded(c: Case) -> None:
     m.close()
 
 
-SCENES = (exact, opcheck, compiled, graphed, checkpointed, modes, layered, sharded)
+SCENES = (exact, opcheck, compiled, graphed, checkpointed, modes, layered, hooked, sharded, parallel)
 
 
 def main_rank(rank: int, world: int, args) -> None:
@@ -226,10 +276,12 @@ def main_rank(rank: int, world: int, args) -> None:
         dist.init_process_group("gloo", rank=rank, world_size=world)
         options = dict(device="cpu")
     else:
-        options = dict(machine=start(rank, world, args.port))
+        start(rank, world, args.port)
     wrong, begin = 0, time.monotonic()
     for stem in args.stems:
         cls = load(stem)
+        if args.device != "cpu":
+            options = dict(machine=machine_of(None))  # closed with its instance
         m = cls(timeout=30.0, **{k: min(high, 2048) for k, (_, high, _) in cls.RANGES.items()}, **options)
         for name in cls.OPS:
             op = getattr(m, name)

@@ -183,6 +183,8 @@ def test_a_layer_compiles_whole_and_copies_share_nothing_but_the_instance(ops, n
         assert p is not mine and mine.grad is None and p.grad.dtype == op.gradient_dtypes()[n]
         torch.nn.init.zeros_(p)
     assert torch.equal(layer(x), y) and not torch.equal(twin(x), y)
+    with pytest.raises(TypeError, match=rf"{name} as a layer takes 1 tensors \(\w+\), not 2"):
+        layer(x, x)
 
 
 def test_out_takes_no_part_in_a_gradient(ops):

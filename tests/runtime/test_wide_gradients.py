@@ -222,7 +222,7 @@ def test_an_optimizer_steps_f32_parameters(alone, options, form):
 def test_halves_with_f32_gradients_are_stepped_by_sgd_or_through_f32_copies(alone, options):
     (x, w, b, dy), layer = steps()[0], layer_of(alone, **options)
     layer(x).backward(dy)
-    with pytest.raises(RuntimeError, match="dtype|scalar type"):
+    with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
         torch.optim.AdamW(layer.parameters(), 0.1, fused=True).step()
     master = [p.detach().float() for p in layer.parameters()]
     for copied, p in zip(master, layer.parameters(), strict=True):
