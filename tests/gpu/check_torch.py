@@ -197,8 +197,8 @@ def layered(c: Case) -> None:
 
 
 def hooked(c: Case) -> None:
-    """A layer's gradients of two calls, added up in `.grad`: of halves and of f32 parameters, as DTensors and as shards,
-    with hooks, and stepped by a fused AdamW where they are f32. All have the bits of the op's own gradients."""
+    """A layer's gradients of two calls, added up in `.grad`: of halves and of f32 parameters, as DTensors and as
+    shards, with hooks, and stepped by a fused AdamW where they are f32. All have the bits of the op's own gradients."""
     names = list(c.op.PARAMETERS)[1:]
     dtypes = c.op.gradient_dtypes()
     for options in ({}, dict(dtype=torch.float32), dict(local=True), dict(local=True, dtype=torch.float32)):
@@ -209,7 +209,7 @@ def hooked(c: Case) -> None:
             t.grad_dtype = dtypes[n]
         alone = torch.autograd.grad(c.call(c.x[0], *halves), halves, c.dy)
         for p in layer.parameters():
-            p.register_hook(lambda g: seen.append(g.dtype))
+            p.register_hook(lambda g, seen=seen: seen.append(g.dtype))
         for _ in range(2):
             layer(c.x[0], **c.dims).backward(c.dy)
         assert len(seen) == 2 * len(names)
