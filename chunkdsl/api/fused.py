@@ -84,7 +84,8 @@ class Launch:
 
         def host(machine):
             instance = getattr(built.module, built.title)(machine=machine)
-            getattr(instance, OP).gate = ("", 0)  # what is looked for is in the fused code
+            operation = getattr(instance, OP)
+            operation.gate = operation.eager_gate = ("", 0)  # what is looked for is in the fused code
             _, tensors, rows = ready[machine.rank]
             result = run(built, instance, tensors, rows)
             instance.check()

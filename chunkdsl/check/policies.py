@@ -113,7 +113,8 @@ def policy_key_fits_nothing(key: str, span: Span, needs: str, where: str, labels
     """A key of a policy has nothing to apply to in the statement or parenthesis that the policy closes.
 
     `tile`, `stages`, `warps` and `compute` apply to matmuls; `reduce` and `wire` to reduce_scatter and all_reduce;
-    `algorithm` to all_reduce; `fuse`, `fuse_from` and `fallback` to matmuls and collectives; the rest to collectives.
+    `algorithm` to all_reduce; `fuse`, `fuse_from`, `eager_from` and `fallback` to matmuls and collectives; the rest to
+    collectives.
     Of a collective along a plan `via` and `chunk` apply to the steps that do not say their own.
 
     Fails:
@@ -158,7 +159,8 @@ def chunk_along_other_dim(name: str, span: Span, moved: tuple[str, ...], labels:
 
 @rule("CD267", "gate-along-other-dim")
 def gate_along_other_dim(name: str, span: Span, dims: tuple[str, ...], labels: tuple[Label, ...]) -> Finding:
-    """`fuse_from = n along D`: D must be a dimension of the values in the statement that it gates.
+    """`fuse_from = n along D`, `eager_from = n along D`: D must be a dimension of the values in the statement that it
+    gates.
 
     Fails:
         mesh tp[4]

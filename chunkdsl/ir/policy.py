@@ -73,6 +73,7 @@ class Policy:
     algorithm: str | None = None
     fuse: str | None = None
     fuse_from: FuseFrom | None = None
+    eager_from: FuseFrom | None = None
     fallback: str | None = None
     validity: str | None = None
     assume: str | None = None

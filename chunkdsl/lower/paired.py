@@ -17,7 +17,7 @@ from chunkdsl.lower.expressions import File
 from chunkdsl.lower.policies import Scope
 from chunkdsl.syntax import nodes
 
-GATED = ("fuse", "fuse_from", "fallback")
+GATED = ("fuse", "fuse_from", "eager_from", "fallback")
 CARRIED = {
     "matmul": ("tile", "stages", "warps", "compute", *GATED),
     "all_gather": ("chunk", "route", "via", "place", "buffers", *GATED),

@@ -25,7 +25,7 @@ APPLIES: dict[str, frozenset[str]] = {
     **dict.fromkeys(("reduce", "wire"), REDUCTIONS),
     **dict.fromkeys(("algorithm", "validity", "assume", "retry"), frozenset(("all_reduce",))),
     **dict.fromkeys(("tile", "stages", "warps", "compute"), MATMUL),
-    **dict.fromkeys(("fuse", "fuse_from", "fallback"), COLLECTIVES | MATMUL),
+    **dict.fromkeys(("fuse", "fuse_from", "eager_from", "fallback"), COLLECTIVES | MATMUL),
 }
 KEYS = tuple(f.name for f in fields(Policy) if f.name != "spans")
 _NEAR_KEY = Nearest((*KEYS, *LATER_KEYS))

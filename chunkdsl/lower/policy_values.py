@@ -176,4 +176,5 @@ READERS: dict[str, Callable[[Reader, str, nodes.PolicyValue], object | None]] = 
     "retry": _integers(tuple(range(1, 1025)), "1 to 1024"),
     "wire": Reader._wire,
     "fuse_from": Reader._fuse_from,
+    "eager_from": Reader._fuse_from,
 }

@@ -80,17 +80,22 @@ def instead(rule: Choice, found: Settled) -> Choice:
 class Gate:
     """From which size an op runs fused, and what runs below. `by_world`: instead of `fuse_from`, for instances that
     have at least so many ranks on each axis of the mesh, ascending; with fewer than in all of them every call is
-    fused."""
+    fused. `eager`: the gate of calls outside of CUDA graphs, where it is another one."""
 
     fuse_from: FuseFrom
     fallback: str
     by_world: tuple[tuple[World, FuseFrom], ...] = ()
+    eager: Gate | None = None
 
     def at(self, world: World) -> FuseFrom:
         """The gate of an instance on a mesh of this size."""
         if not self.by_world:
             return self.fuse_from
         return next((gate for least, gate in reversed(self.by_world) if reaches(world, least)), FuseFrom(0))
+
+    def of(self, captured: bool) -> Gate:
+        """The gate of calls that a CUDA graph captures, or of all others."""
+        return self if captured or self.eager is None else self.eager
 
 
 def reaches(world: World, least: World) -> bool:

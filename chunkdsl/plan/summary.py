@@ -111,8 +111,10 @@ class Summary:
     slots: int
     closing: bool
     gate: str
+    eager_gate: str  # of calls outside of CUDA graphs
     fallback: str
     fused: bool  # False: these dims lie below the gate, and the rest of this says what a fused call would do
+    fused_eagerly: bool
     started: tuple[Started, ...]
     chunks: tuple[Chunks, ...]
     transfers: tuple[Transfer, ...]
@@ -134,7 +136,8 @@ def summarise(
     sizes = {b.name: ITEM[b.dtype] for b in plan.buffers}
     sent, received = crossing(plan, rank, sizes)
     mesh = schedule.mesh
-    least = op.gate.at(tuple(dims[a.name] for a in mesh.axes) if len(mesh.axes) > 1 else plan.world)
+    ranks = tuple(dims[a.name] for a in mesh.axes) if len(mesh.axes) > 1 else plan.world
+    least, eager = (op.gate.of(captured).at(ranks) for captured in (True, False))
     return Summary(
         op=op.name,
         line=op.line,
@@ -146,8 +149,10 @@ def summarise(
         slots=form_of(op.exchange, payload_words(op.exchange, dims), plan.world).slots if op.exchange else op.slots,
         closing=op.closing,
         gate=gate_text(least),
+        eager_gate=gate_text(eager),
         fallback=op.gate.fallback,
-        fused=least.count is not None and (not least.dim or dims.get(least.dim, least.count) >= least.count),
+        fused=_is_open(least, dims),
+        fused_eagerly=_is_open(eager, dims),
         started=tuple(_started(op, plan, rank, dims)),
         chunks=tuple(_chunks(op, plan.world, rank, dims)),
         transfers=tuple(_transfers(op, plan, rank, sizes)),
@@ -203,6 +208,10 @@ def moved(task: Task, sizes: Mapping[str, int]):
 
 def elements(region: Region) -> int:
     return 0 if region.empty else (region.row1 - region.row0) * (region.col1 - region.col0)
+
+
+def _is_open(gate: FuseFrom, dims: Mapping[str, int]) -> bool:
+    return gate.count is not None and (not gate.dim or dims.get(gate.dim, gate.count) >= gate.count)
 
 
 def gate_text(gate: FuseFrom) -> str:

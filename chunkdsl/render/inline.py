@@ -29,6 +29,7 @@ FILES = (
     "sums.py",
     "layer.py",
     "failures.py",
+    "gated.py",
     "replay.py",
     "operation.py",
     "layouts.py",

@@ -12,6 +12,7 @@ from chunkdsl.cost.predict import Prediction
 from chunkdsl.ir.meshes import ranks_of, run_time, world_text
 from chunkdsl.ir.types import index_key
 from chunkdsl.plan.schedule import Choice, OpSchedule, Schedule
+from chunkdsl.plan.settled import Gate
 from chunkdsl.plan.summary import Started, Summary, Transfer, gate_text
 from chunkdsl.plan.tile_kernels import kernel_text
 from chunkdsl.report.plan_prediction import lanes, totals
@@ -61,14 +62,13 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
     if note:
         yield from _wrap(f"This world size cannot run fused: {note}. The module refuses it.")
     yield from _wrap(_policy(s))
-    if op.gate.by_world:
-        gates = (f"{gate_text(gate)} from {world_text(world)} on" for world, gate in op.gate.by_world)
-        first = op.gate.by_world[0][0]
-        fewer = "; always below" if ranks_of(first) > 2 else ""
-        by = "number of ranks" if isinstance(first, int) else "ranks of each axis"
-        yield from _wrap(f"The gate by {by}: {', '.join(gates)}{fewer}")
-    if not s.fused:
-        yield from _wrap(f"This call runs the fallback ({s.fallback}); what follows is the fused call.")
+    yield from _gates("The gate", op.gate)
+    if op.gate.eager:
+        yield from _gates("That of calls outside of CUDA graphs", op.gate.eager)
+    if not (s.fused and s.fused_eagerly):
+        where = {(True, False): "Outside of CUDA graphs this", (False, True): "In a CUDA graph this"}
+        which = where.get((s.fused, s.fused_eagerly), "This")
+        yield from _wrap(f"{which} call runs the fallback ({s.fallback}); what follows is the fused call.")
     yield from _section("What auto became", _choices(op))
     if schedule.tuning and any(c.why.startswith("tuned:") for c in op.choices):
         yield from _wrap(f"Tuned is what was measured {schedule.tuning.told}.")
@@ -97,6 +97,16 @@ def _op(schedule: Schedule, op: OpSchedule, s: Summary, note: str, predicted: Pr
         yield from _section(title, _predicted(predicted))
 
 
+def _gates(title: str, gate: Gate) -> Iterator[str]:
+    """Where it depends on the number of ranks."""
+    if gate.by_world:
+        gates = (f"{gate_text(least)} from {world_text(world)} on" for world, least in gate.by_world)
+        first = gate.by_world[0][0]
+        fewer = "; always below" if ranks_of(first) > 2 else ""
+        by = "number of ranks" if isinstance(first, int) else "ranks of each axis"
+        yield from _wrap(f"{title} by {by}: {', '.join(gates)}{fewer}")
+
+
 def _axes(op: OpSchedule, s: Summary) -> str:
     """Of a mesh of two axes: which rank of both it is, or which subgroup has it."""
     bound = dict(s.dims)
@@ -123,7 +133,10 @@ def _predicted(p: Prediction) -> Iterator[str]:
 def _policy(s: Summary) -> str:
     copies = "one copy" if s.slots == 1 else f"{s.slots} copies"
     end = "the call ends with a barrier" if s.closing else "no closing barrier"
-    gate = {"always": "always fused", "never": "never fused"}.get(s.gate, f"fused from {s.gate}")
+    gate, eager = (
+        {"always": "always fused", "never": "never fused"}.get(g, f"fused from {g}") for g in (s.gate, s.eager_gate)
+    )
+    gate += f" (outside of CUDA graphs {eager})" if eager != gate else ""
     return f"{copies} of each communication buffer, {end}; {gate}; fallback {s.fallback}"
 
 

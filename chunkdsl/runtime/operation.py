@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-import warnings
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -17,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from chunkdsl.runtime.arguments import cdiv, shard_rows
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
 from chunkdsl.runtime.dispatch import unobserved
-from chunkdsl.runtime.failures import Failures
+from chunkdsl.runtime.gated import GatedCalls
 from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
 from chunkdsl.runtime.placed import PlacedCalls, any_placed
@@ -57,13 +56,13 @@ def pitch_of(tensor):
     return tensor.shape[-1] * tensor.element_size() // 16
 
 
-class Operation(Failures, PlacedCalls, Replays):
+class Operation(GatedCalls, PlacedCalls, Replays):
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
     MATRICES, GATHERED, STAGE_BLOCK, INOUT = (), {}, (32, 256), ()
     FORWARD, BACKWARD = "", ()
-    SLOTS, CLOSING, PAD, GATES, FALLBACK = 1, False, 1, ((1, "", 0),), "nccl"
+    SLOTS, CLOSING, PAD = 1, False, 1
     HOST_WORD, LANES, OVER, TABLES = False, (), (), {}
     by_warps = False  # a warm-up's: of products with two kernels the one of specialised warps
 
@@ -71,9 +70,7 @@ class Operation(Failures, PlacedCalls, Replays):
         self.module, self.machine = module, module.ranks.machine_of(self.OVER)
         self.inner, self.here = module.ranks.inner_of(self.OVER), module.ranks.here
         self.world, self.rank = self.machine.world, self.machine.rank
-        reached = ((dim, n) for least, dim, n in reversed(self.GATES) if module.ranks.reaches(least))
-        self.gate = next(reached, ("", 0))
-        self.said = False
+        self.set_gates(module.ranks)
         self.number = Live.add(self)
         self.why_not = module.why_not or self._alignment(module.bounds)
         if self.why_not is None:
@@ -143,7 +140,7 @@ class Operation(Failures, PlacedCalls, Replays):
             tensors, dims = self.agreed(tensors, given)
             reason = self.unfused(dims)
             if reason is not None:
-                return self._unfused(reason, tensors, dims, out)
+                return self.run_unfused(reason, tensors, dims, out)
         if shapes is None or out is not None:
             results = self.results(dims, out)
         else:
@@ -171,10 +168,10 @@ class Operation(Failures, PlacedCalls, Replays):
         if self.why_not is not None:
             raise RuntimeError(f"{self.NAME}.exact needs the kernels: {self.why_not}")
         results = self.results(dims, None)
-        self._run_exact(dims, tensors, results)
+        self.run_exact(dims, tensors, results)
         return self.first(results)
 
-    def _run_exact(self, dims, tensors, results):
+    def run_exact(self, dims, tensors, results):
         """Ordered with the fused calls: they share local memory."""
         self.machine.begin_call(self.NAME, fused=False)
         self.run(False, 1, dims, *tensors, *results)
@@ -194,31 +191,6 @@ class Operation(Failures, PlacedCalls, Replays):
             self.check()
         tensors, dims = self.agreed(tensors, given, strict=False)
         return [own_memory(t) for t in self.plain(dims, *tensors)]
-
-    def unfused(self, dims):
-        """Why this call does not run fused, or None. Depends on global sizes and the vote alone."""
-        if self.why_not is not None:
-            return self.why_not
-        dim, least = self.gate
-        if least is None:
-            return f"fuse_from = never on {self.world} ranks"
-        return f"fuse_from = {least} along {dim} on {self.world} ranks" if dim and dims[dim] < least else None
-
-    def _unfused(self, reason, tensors, dims, out):
-        below_gate = self.why_not is None
-        if not below_gate and self.FALLBACK == "none":
-            raise RuntimeError(f"{self.NAME} cannot run fused: {reason}; the spec says fallback = none")
-        if not self.said and not below_gate:
-            self.said = True
-            warnings.warn(f"{self.NAME} runs its fallback: {reason}", RuntimeWarning, stacklevel=3)
-        if self.FALLBACK == "exact" and self.why_not is None:
-            values = self.results(dims, out)
-            self._run_exact(dims, tensors, values)
-        else:
-            values = [own_memory(t) for t in self.plain(dims, *tensors)]
-            for i, o in enumerate(out or ()):
-                values[i] = o.copy_(values[i])
-        return self.first(values)
 
     # ---- sizes
 

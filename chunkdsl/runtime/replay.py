@@ -162,7 +162,8 @@ class Replays:
             at = t.data_ptr()
             if at % 16 or not t.is_contiguous() or any(low <= at < end for low, end in self.places):
                 return None
-        return (self.audit, self.module.warps, *given.values(), *[(t.shape, t.dtype, t.device) for t in tensors])
+        kinds = [(t.shape, t.dtype, t.device) for t in tensors]
+        return (self.captured(), self.audit, self.module.warps, *given.values(), *kinds)
 
     def look_up_memory(self):
         """Addresses of the instance's memory: all of it, and those of buffers that a caller may have filled."""

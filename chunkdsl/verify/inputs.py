@@ -29,11 +29,13 @@ TORCH |= {"i32": torch.int32, "i64": torch.int64}  # tables of users' kernels
 
 @dataclass(frozen=True)
 class Inputs:
-    """`shards[rank]` in the op's order of parameters. `whole`: global tensors, addends summed, float64."""
+    """`shards[rank]` in the op's order of parameters. `whole`: global tensors, addends summed, float64. `captured`: the
+    call has the gate of those that a CUDA graph captures."""
 
     dims: dict[str, int]
     shards: list[list[torch.Tensor]]
     whole: dict[str, torch.Tensor]
+    captured: bool = False
 
 
 def draw(op: Op, schedule: OpSchedule, dims: Mapping[str, int], world: World, seed: int, integers: bool) -> Inputs:

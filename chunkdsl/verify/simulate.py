@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -63,9 +63,10 @@ def call_sizes(schedule: Schedule, world: World) -> list[dict[str, int]]:
     return calls
 
 
-def gated(op: OpSchedule, dims: dict[str, int]) -> bool:
-    """Whether the spec sends a call of this size the unfused way."""
-    gate = op.gate.fuse_from
+def gated(op: OpSchedule, dims: dict[str, int], captured: bool = False) -> bool:
+    """Whether the spec sends a call of this size the unfused way; calls that a CUDA graph captures may have a gate of
+    their own."""
+    gate = op.gate.of(captured).fuse_from
     return gate.count is None or (gate.dim is not None and dims[gate.dim] < gate.count)
 
 
@@ -76,7 +77,11 @@ def run_op(
     """Rows for one op, world size and seed. `pointers`: the variant without TMA; `fallback`: the fallback is run too.
     Small integers on even seeds where the op is linear."""
     integers = seed % 2 == 0 and is_linear(typed)
+    if op.gate.eager:
+        calls = [dims for dims in calls for _ in range(2)]
     inputs = [draw(typed, op, dims, world, 1000 * seed + i, integers) for i, dims in enumerate(calls)]
+    if op.gate.eager:
+        inputs = [replace(x, captured=i % 2 == 1) for i, x in enumerate(inputs)]
     resident = None if seed % 2 == 0 else 2
     variant = "pointer loads" if pointers else "TMA"
     where = f"{world_text(world)} ranks, seed {seed}, {variant}"
@@ -92,7 +97,8 @@ def run_op(
         # All fused calls first: `exact` is a meeting of all ranks, and between two of them no rank gets a call ahead.
         fused = []
         for x in inputs:
-            with at_once(callable_.machine) if gated(op, x.dims) else nullcontext():
+            unfused = gated(op, x.dims, x.captured)
+            with said_captured(callable_.machine, x), at_once(callable_.machine) if unfused else nullcontext():
                 fused.append(whole_result(callable_, op, x, machine.rank))
         instance.check()
         exact = [whole_result(callable_.exact, op, x, machine.rank) for x in inputs]
@@ -113,7 +119,7 @@ def run_op(
         return [Row(op.name, "simulation", where, False, detail, time.perf_counter() - started)]
     spent = time.perf_counter() - started
     rows = [Row(op.name, "simulation", where, True, f"{len(calls)} calls", spent)]
-    fused = [dims for dims in calls if not gated(op, dims)]
+    fused = [x.dims for x in inputs if not gated(op, x.dims, x.captured)]
     if fused:
         bounds = {r.name: r.high for r in schedule.ranges}
         differences = compare(sim.log, whole_plan(schedule, op, world, fused, bounds), op)
@@ -164,6 +170,17 @@ def at_once(machine) -> Iterator[None]:
         machine.launch = queue
 
 
+@contextmanager
+def said_captured(machine, x: Inputs) -> Iterator[None]:
+    """This simulated machine says that a graph is being captured, if this call shall be one of those."""
+    said = machine.capturing
+    machine.capturing = lambda: x.captured
+    try:
+        yield
+    finally:
+        machine.capturing = said
+
+
 def as_tuple(value) -> tuple[torch.Tensor, ...]:
     return value if isinstance(value, tuple) else (value,)
 
@@ -182,7 +199,7 @@ def compare_results(
             named = f"call {call} ({', '.join(f'{k} = {v}' for k, v in x.dims.items())})"
             fused = [results[r][call][0][i] for r in range(ranks_of(world))]
             exact = [results[r][call][1][i] for r in range(ranks_of(world))]
-            if not gated(op, x.dims) or op.gate.fallback == "exact":
+            if not gated(op, x.dims, x.captured) or op.gate.fallback == "exact":
                 ranks = [r for r in range(ranks_of(world)) if not same_bits(fused[r], exact[r])]
                 different += [f"{named}, rank {r}: {differs(fused[r], exact[r])}" for r in ranks]
             whole, reference = join(fused, typed, i, world, op), evaluate(typed, x.whole, kernels)[result]

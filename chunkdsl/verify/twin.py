@@ -45,8 +45,11 @@ def open_gates(schedule: Schedule, world: World) -> Schedule:
     fused code."""
 
     def opened(op: OpSchedule) -> OpSchedule:
-        gate = op.gate.at(world) if op.gate.by_world else op.gate.fuse_from
-        return replace(op, gate=Gate(FuseFrom(0) if gate.count is None else gate, op.gate.fallback))
+        captured, eager = (op.gate.of(captured).at(world) for captured in (True, False))
+        if captured.count is None and eager.count is None:
+            captured = eager = FuseFrom(0)
+        apart = None if eager == captured else Gate(eager, op.gate.fallback)
+        return replace(op, gate=Gate(captured, op.gate.fallback, eager=apart))
 
     return replace(schedule, ops=tuple(map(opened, schedule.ops)))
 

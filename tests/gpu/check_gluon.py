@@ -137,7 +137,7 @@ def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, li
         machine.__class__, machine.marks = Noting, []
         m = cls(machine=machine, timeout=20.0, **entry["dims"])
         op = getattr(m, entry["op"])
-        op.GATES, op.gate = ((1, "", 0),), ("", 0)
+        op.GATES, op.gate, op.eager_gate = ((1, "", 0),), ("", 0), ("", 0)
         x = inputs(op, entry["dims"], machine.rank, 3)
         machine.synchronize()
         machine.marks.clear()

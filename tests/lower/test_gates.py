@@ -3,7 +3,9 @@
 import pytest
 
 from chunkdsl.ir.policy import FuseFrom
+from chunkdsl.lower.gates import settle_gate
 from chunkdsl.pipeline import check_source
+from chunkdsl.plan.settled import Gate, Settled, Settlement
 from chunkdsl.source import Source
 
 HEAD = """mesh tp[2] over nvlink
@@ -66,6 +68,36 @@ def test_gates_along_two_dims_are_refused_at_the_second():
     found = finding(text)
     assert found.code == "CD603" and "two dims" in found.message
     assert text[found.span.start : found.span.end].startswith("fuse_from = ")
+
+
+@pytest.mark.parametrize("first, second, captured, eager", [
+    ("fuse_from = 512 along M", "", FuseFrom(512, "M"), FuseFrom(512, "M")),          # one key is for both
+    ("fuse_from = 512 along M", "eager_from = 64 along M", FuseFrom(512, "M"), FuseFrom(64, "M")),
+    ("eager_from = never", "", FuseFrom(0), FuseFrom(None)),
+    ("eager_from = 64 along M", "eager_from = 128 along M", FuseFrom(0), FuseFrom(128, "M")),
+    ("fuse_from = never", "eager_from = always", FuseFrom(None), FuseFrom(0)),
+    ("fuse_from = 64 along M", "eager_from = 64 along M", FuseFrom(64, "M"), FuseFrom(64, "M")),
+])  # fmt: skip
+def test_calls_outside_of_graphs_may_have_a_gate_of_their_own(first, second, captured, eager):
+    found = gate(TWO % (first, second))
+    assert (found.of(True).at(2), found.of(False).at(2)) == (captured, eager)
+    assert (found.eager is None) == (captured == eager)
+
+
+def test_what_was_settled_of_eager_calls_yields_to_what_the_spec_says():
+    checked = check_source(Source("t.chunk", TWO % ("", "")))
+    (op,) = checked.program.ops
+    settled, record = Settlement(), []
+    settled[op, "eager_from"] = Settled(Gate(FuseFrom(96, "M"), "nccl", ((2, FuseFrom(96, "M")),)), "96 along M", "so")
+    found = settle_gate(op, checked.program, checked.report, record, settled)
+    assert found.of(True).at(2) == FuseFrom(0) and found.of(False).at(2) == FuseFrom(96, "M")
+    assert ("eager_from", "96 along M", "so") in [(c.key, c.value, c.why) for c in record]
+    for said, eager in (("fuse_from = 8 along M", FuseFrom(8, "M")), ("eager_from = 9 along M", FuseFrom(9, "M"))):
+        checked, record = check_source(Source("t.chunk", TWO % (said, ""))), []
+        (written,) = checked.program.ops
+        settled[written, "eager_from"] = settled[op, "eager_from"]
+        found = settle_gate(written, checked.program, checked.report, record, settled)
+        assert found.of(False).at(2) == eager and "eager_from" not in [c.key for c in record]
 
 
 def test_two_fallbacks_are_refused():

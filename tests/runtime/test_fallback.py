@@ -47,6 +47,22 @@ def test_at_the_gate_itself_a_call_runs_fused(gated, ranks, draw):
     assert ranks(gated, body) == [1, 1]
 
 
+def test_a_captured_call_and_an_eager_one_have_gates_of_their_own(built, ranks, draw):
+    """Of the same sizes, in turns: what a captured call noted is not played in an eager one."""
+    parts, _ = draw(FEW, 2)
+
+    def body(m, machine):
+        seen = []
+        for captured in (True, False, True, True, False):
+            machine.capturing = lambda captured=captured: captured
+            assert (m.up.unfused({"M": FEW}) is None) == captured
+            m.up(*parts["up"][machine.rank], M=FEW)
+            seen.append(epoch(machine, m.up))
+        return seen
+
+    assert ranks(built("fuse_from = 2 along M, eager_from = 8 along M"), body) == [[1, 1, 2, 3, 3]] * 2
+
+
 def test_a_gated_call_writes_out_and_warns_of_nothing(gated, ranks, draw, same_bits):
     parts, _ = draw(FEW, 2)
 

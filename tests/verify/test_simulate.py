@@ -107,8 +107,11 @@ def test_the_gate_is_the_spec_s(op):
         (FuseFrom(5, "M"), [True, False, False]),
         (FuseFrom(None), [True] * 3),
     ):
-        schedule = replace(op[1], gate=Gate(gate, "nccl"))
-        assert [gated(schedule, {"M": m}) for m in (4, 5, 6)] == wanted
+        apart = Gate(gate, "nccl", eager=Gate(FuseFrom(6, "M"), "nccl"))
+        for captured, made in ((False, Gate(gate, "nccl")), (True, apart)):
+            schedule = replace(op[1], gate=made)
+            assert [gated(schedule, {"M": m}, captured) for m in (4, 5, 6)] == wanted
+        assert [gated(schedule, {"M": m}) for m in (4, 5, 6)] == [True, True, False]
 
 
 def test_only_the_first_findings_are_told():

@@ -175,3 +175,10 @@ def test_the_gates_of_a_twin_let_calls_through():
         op = replace(shipped.ops[0], gate=Gate(never, "nccl", ((2, some), (4, never))))
         assert shrink(replace(shipped, ops=(op,)), world).ops[0].gate == Gate(opened, "nccl")
     assert shrink(shipped, 2).ops[0].gate == Gate(FuseFrom(0), "nccl")
+    for captured, eager, kept in (
+        (some, never, Gate(FuseFrom(2, "M"), "nccl", eager=Gate(never, "nccl"))),
+        (never, some, Gate(never, "nccl", eager=Gate(FuseFrom(2, "M"), "nccl"))),
+        (never, never, Gate(FuseFrom(0), "nccl")),
+    ):
+        op = replace(shipped.ops[0], gate=Gate(captured, "nccl", eager=Gate(eager, "nccl", ((2, eager),))))
+        assert shrink(replace(shipped, ops=(op,)), 2).ops[0].gate == kept

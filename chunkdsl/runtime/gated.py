@@ -1,0 +1,62 @@
+"""The gate of an op: which calls run fused, and what the others do. Copied into the module.
+
+Two thresholds: a call that a CUDA graph captures has no cost but the device's, any other one also that of the host, so
+each has its own. Both follow from global sizes, the number of ranks and whether the caller's stream is capturing, and
+never from what one rank sees alone: ranks must agree on whether they capture a call, as they must on its sizes.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from chunkdsl.runtime.failures import Failures
+from chunkdsl.runtime.plain import own_memory
+
+
+class GatedCalls(Failures):
+    """GATES, EAGER_GATES: (ranks, dim, least size of it) from how many ranks on which gate holds; no dim: always, or
+    never where the size is None. EAGER_GATES: of calls outside of CUDA graphs; (): the same."""
+
+    GATES, EAGER_GATES, FALLBACK = ((1, "", 0),), (), "nccl"
+    said = False
+
+    def set_gates(self, ranks):
+        self.gate = self.gate_for(self.GATES, ranks)
+        self.eager_gate = self.gate_for(self.EAGER_GATES or self.GATES, ranks)
+
+    @staticmethod
+    def gate_for(gates, ranks):
+        return next(((dim, n) for least, dim, n in reversed(gates) if ranks.reaches(least)), ("", 0))
+
+    def captured(self):
+        """Is this call judged by the gate of captured ones?"""
+        return self.gate == self.eager_gate or self.machine.capturing()
+
+    def unfused(self, dims):
+        """Why this call does not run fused, or None. Depends on global sizes, the vote and whether the stream is
+        capturing alone."""
+        if self.why_not is not None:
+            return self.why_not
+        captured = self.captured()
+        dim, least = self.gate if captured else self.eager_gate
+        key = "fuse_from" if captured else "eager_from"
+        if least is None:
+            return f"{key} = never on {self.world} ranks"
+        return f"{key} = {least} along {dim} on {self.world} ranks" if dim and dims[dim] < least else None
+
+    def run_unfused(self, reason, tensors, dims, out):
+        """The results of a call that does not run fused."""
+        below_gate = self.why_not is None
+        if not below_gate and self.FALLBACK == "none":
+            raise RuntimeError(f"{self.NAME} cannot run fused: {reason}; the spec says fallback = none")
+        if not self.said and not below_gate:
+            self.said = True
+            warnings.warn(f"{self.NAME} runs its fallback: {reason}", RuntimeWarning, stacklevel=3)
+        if self.FALLBACK == "exact" and self.why_not is None:
+            values = self.results(dims, out)
+            self.run_exact(dims, tensors, values)
+        else:
+            values = [own_memory(t) for t in self.plain(dims, *tensors)]
+            for i, o in enumerate(out or ()):
+                values[i] = o.copy_(values[i])
+        return self.first(values)
