@@ -14,6 +14,7 @@ from check_processes import machine_of, start
 from checks import wrong_calls, wrong_replays
 from local_ranks import Board, LocalMachine, LonePeer
 from modules import fused_call, inputs, load, needed_bytes, relative_error, sizes_within
+from other_peers import others_of, prepare
 from peers import peers_of
 from timing import capture, interleaved
 
@@ -35,6 +36,8 @@ class GpuSession:
         elif self.world == 1:
             torch.cuda.set_device(0)
         else:
+            if task.get("peers"):
+                prepare(task["peers"])
             start(rank, self.world, int(os.environ["MASTER_PORT"]))
         self.shared = torch.cuda.device_count() < self.world
 
@@ -118,7 +121,7 @@ class GpuSession:
         graph = "replayed" if replays is not None else "not replayed"
         return {"wrong": "; ".join(bad)[:600], "calls": 2 * len(calls), "graph": graph}
 
-    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool) -> dict:
+    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool, others: bool = False) -> dict:
         """Times in graphs and eagerly, of the slowest rank, and how far results are apart."""
         if self.world == 1 or self.shared:
             return {"untimed": "it takes two ranks or more, with a GPU each"}
@@ -129,12 +132,15 @@ class GpuSession:
         x = inputs(run, dims, self.rank, 7)
         torchs = torchs and size % self.world == 0  # torch wants equal shards
         calls = {"ours": lambda: run(*x, **dims)} | peers_of(stem, run, x, dims, torchs)
+        more, missing = others_of(stem, x) if others else ({}, {})
+        calls |= more
         times = SMALL_CALLS if stem == "small_ar" else GEMM_CALLS
         found = timed(calls, times)
-        if stem != "small_ar":  # whose peers add up in place, time after time
-            results = {name: calls[name]() for name in found["eager"]}
-            m.machine.synchronize()
-            found["apart"] = {name: relative_error(result, results["ours"]) for name, result in results.items()}
+        found["refused"] |= missing
+        in_place = {"library", *found["eager"]} - {"ours", *more} if stem == "small_ar" else ()  # time after time
+        results = {name: calls[name]() for name in found["eager"] if name not in in_place}
+        m.machine.synchronize()
+        found["apart"] = {name: relative_error(r, results["ours"]) for name, r in results.items()}
         m.check()
         return found
 
@@ -147,6 +153,7 @@ def timed(calls: dict[str, Callable], times: int) -> dict:
             call()
             loops[name] = repeated(call, times)
             graphs[name] = capture(call, times, dist.barrier)
+            getattr(call, "captured", lambda: None)()
         except Exception as error:
             if name == "ours":
                 raise

@@ -9,6 +9,7 @@ RESULTS.md, with the cost model's prediction and its error.
     python tests/bench/multi_gpu.py --world 2 --json out.json             # on one: two processes share it, bits alone
     python tests/bench/multi_gpu.py --device cpu --specs gemm_ar          # simulated ranks, nothing measured
     python tests/bench/multi_gpu.py --table out.json                      # the table again
+    python tests/bench/multi_gpu.py --peers DIR --specs ag_gemm,small_ar  # beside flashinfer, kraken, Helion, in DIR
 
 Cases run one after the other in a group of processes, a rank each. One that hangs, dies or fails is named in the
 table, its group is killed whole, and the rest goes on. Kernels are compiled beforehand, many modules at a time.
@@ -29,18 +30,19 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from multi_rows import MEASURED, bits, heading, measured_rows, shown, table
+from multi_rows import MEASURED, bits, heading, measured_rows, shown, table, table_of_others
 from watched import Case, Group, Outcome, run_cases
 
 SESSION = Path(__file__).resolve().parent / "rank_session.py"
 CHECK, MEASURE, COMPILE, START = 90.0, 60.0, 150.0, 120.0  # limits in seconds
+WITHOUT = " without "  # in the name of what is tried again
 PLANTED = 1.0
 SLOWNESS = 20  # of simulated ranks, on whatever else a machine does
 COMPILING = 0.4  # of the whole time, at most
@@ -80,9 +82,11 @@ def shape_for(worlds: list, world: int):
     return max(pairs, key=lambda w: (min(w), w[1]), default=None)
 
 
-def plan_cases(specs: Mapping, world: int, chosen: list[str], sizes: int) -> tuple[list[Case], list[Outcome]]:
-    """Checks of what is measured, the measurements (of each op so many sizes), all other checks; and what these specs
-    cannot do."""
+def plan_cases(
+    specs: Mapping, world: int, chosen: list[str], sizes: int, others: bool = False
+) -> tuple[list[Case], list[Outcome]]:
+    """Checks of what is measured, the measurements (of each op so many sizes; with `others` beside other peers), all
+    other checks; and what these specs cannot do."""
     measured = dict.fromkeys(key.split(".")[0] for key in MEASURED)
     chosen = chosen or [*measured, *(stem for stem, about in specs.items() if about["shipped"])]
     first = [stem for stem in measured if stem in specs and stem in chosen]
@@ -98,18 +102,20 @@ def plan_cases(specs: Mapping, world: int, chosen: list[str], sizes: int) -> tup
             else:
                 (ahead if stem in first else rest).append(case)
             if shape is not None and f"{stem}.{op}" in MEASURED:
-                timed += list(measurements(stem, op, shape))[:sizes]
+                timed += list(measurements(stem, op, shape, others))[:sizes]
     return [*ahead, *timed, *rest], left_out
 
 
-def measurements(stem: str, op: str, shape) -> Iterator[Case]:
-    """One case for each size; where it hangs with torch's ops it is tried without."""
+def measurements(stem: str, op: str, shape, others: bool = False) -> Iterator[Case]:
+    """One case for each size; where it hangs with other peers, or with torch's ops, it is tried without."""
     dim, sizes = MEASURED[f"{stem}.{op}"]
     for size in sizes:
         about = {"stem": stem, "op": op, "shape": shape, "dim": dim, "size": size, "torchs": True}
         name = f"time {stem}.{op} {shown(f'{stem}.{op}', size)}"
-        again = Case(f"{name} without torch's ops", "measure", MEASURE, {**about, "torchs": False})
-        yield Case(name, "measure", MEASURE, about, again)
+        alone = Case(f"{name}{WITHOUT}torch's ops", "measure", MEASURE, {**about, "torchs": False})
+        case = Case(name, "measure", MEASURE, about, alone)
+        again = replace(case, name=f"{name}{WITHOUT}other peers")
+        yield Case(name, "measure", 2 * MEASURE, {**about, "others": True}, again) if others else case
 
 
 def compile_ahead(cases: list[Case], starter: Starter, gpus: int, seconds: float, say) -> None:
@@ -144,15 +150,23 @@ def show(run: Mapping) -> str:
         if run["predicted_for"] not in run["machine"]["name"]:
             parts.append(f"The predictions are for {run['predicted_for']}s, which this is not.")
         parts.append(table(run, run["predictions"]))
+    if run.get("peers"):
+        parts.append(table_of_others(run))
     return "\n\n".join(parts)
 
 
 def failed(run: Mapping) -> bool:
     """Whether something is wrong or was not done. What is planted shall fail, and is not counted."""
     counted = [c for c in run["cases"] if c["kind"] != "planted" and c["how"] != "not served"]
-    retried = {c["name"].removesuffix(" without torch's ops") for c in counted if c["how"] == "done"}
-    bad = [c for c in counted if c["how"] != "done" and c["name"] not in retried]
+    done = {c["name"].split(WITHOUT)[0] for c in counted if c["how"] == "done"}
+    bad = [c for c in counted if c["how"] != "done" and c["name"].split(WITHOUT)[0] not in done]
     return bool(bad) or any(c["found"].get("wrong") for c in counted)
+
+
+def versions(folder: str) -> dict[str, str]:
+    """Of the packages in a folder of peers, as their metadata or a file VERSION in them say."""
+    told = {d.metadata["Name"]: d.version for d in distributions(path=[folder])}
+    return told | {p.parent.name: p.read_text(encoding="utf-8").strip() for p in Path(folder).glob("*/VERSION")}
 
 
 def machine_of(device: str) -> dict:
@@ -181,12 +195,14 @@ def run(args) -> dict:
     began = time.monotonic()
     index, machine = index_of(args), machine_of(args.device)
     world = args.world or machine["gpus"] or 2
-    cases, left_out = plan_cases(index["specs"], world, args.specs, 1 if args.device == "cpu" else 99)
+    sizes = 1 if args.device == "cpu" else 99
+    cases, left_out = plan_cases(index["specs"], world, args.specs, sizes, bool(args.peers))
+    cases = [c for c in cases if not args.sizes or c.kind != "measure" or c.about["size"] in args.sizes]
     cases = [Case(f"planted {how}", "planted", PLANTED, {"how": how}) for how in args.plant] + cases
     made = {
         "date": time.strftime("%Y-%m-%d"), "world": world, "machine": machine,
         "predictions": index["predictions"].get(str(world), {}), "predicted_for": index["predicted_for"],
-        "cases": [as_record(o) for o in left_out],
+        "cases": [as_record(o) for o in left_out], "peers": versions(args.peers) if args.peers else {},
     }  # fmt: skip
 
     def say(outcome: Outcome) -> None:
@@ -203,7 +219,7 @@ def run(args) -> dict:
 
     largest = {key.split(".")[0]: max(sizes) for key, (_, sizes) in MEASURED.items()}
     with tempfile.TemporaryDirectory(prefix="chunkdsl-") as folder:
-        task = {"device": args.device, "world": world, "rows": largest}
+        task = {"device": args.device, "world": world, "rows": largest, "peers": args.peers}
         starter = Starter(folder, task, os.path.abspath(args.build))
         if args.device == "cuda":
             modules = [c for c in cases if "stem" in c.about]
@@ -222,6 +238,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--specs", type=lambda text: text.split(","), default=[],
                         help="default: all in specs/ and what is measured")  # fmt: skip
     parser.add_argument("--build", default="build/gpu")
+    parser.add_argument("--peers", type=lambda text: os.path.abspath(text) if text else "", default="", metavar="DIR",
+                        help="a folder with packages of other peers (other_peers.py), measured beside")  # fmt: skip
+    parser.add_argument("--sizes", type=lambda text: [int(n) for n in text.split(",")], default=[],
+                        help="of the rows that are measured; default: all")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=500.0, help="for everything; default: 500")
     parser.add_argument("--json", default="")
     parser.add_argument("--table", default="", metavar="JSON", help="print an earlier run, and do nothing else")
@@ -235,6 +255,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.table:
         print(show(json.loads(Path(args.table).read_text(encoding="utf-8"))))
         return 0
+    if args.peers and not os.path.isdir(args.peers):
+        raise SystemExit(f"there is no folder {args.peers}")
     if args.device == "cuda":
         from local_ranks import refuse_multicast
 

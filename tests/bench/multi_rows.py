@@ -126,6 +126,29 @@ def table(run: Mapping, predictions: Mapping[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def table_of_others(run: Mapping) -> str:
+    """Every other peer of a run's rows: its time over ours, in graphs and eagerly, how far its result is from ours;
+    then why calls were refused."""
+    columns = ("op", "size", "peer", "us", "ours us", "over ours", "eager us", "ours", "over ours", "apart from ours")
+    lines = [f"Peers: {', '.join(f'{name} {v}' for name, v in run['peers'].items())}.", ""]
+    lines += [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+    refused: dict[tuple[str, str], list[str]] = {}
+    for key, row in measured_rows(run).items():
+        op, size = key.split()
+        graph, eager, apart = (row.get(name, {}) for name in ("graph", "eager", "apart"))
+        for name in (name for name in eager if name not in ("ours", "library")):
+            cells = [op, shown(op, int(size)), name]
+            for times in (graph, eager):
+                us, ours = times.get(name), times.get("ours")
+                cells += [digits(us), digits(ours), ratio(us, ours)]
+            cells.append(f"{apart[name]:.1e}" if name in apart else "-")
+            lines.append(f"| {' | '.join(cells)} |")
+        for name, why in row.get("refused", {}).items():
+            refused.setdefault((f"{op.split('.')[0]}, {name}", why), []).append(shown(op, int(size)))
+    said = [f"- {what} ({', '.join(sizes)}): {why}" for (what, why), sizes in refused.items()]
+    return "\n".join([*lines, *([""] if said else []), *said])
+
+
 def heading(run: Mapping) -> str:
     """What a run ran on, in one sentence."""
     said = run["machine"]

@@ -58,7 +58,7 @@ class SimulatedSession:
         bad = [f"rank {rank}: sizes {wrong}" for rank, wrong in enumerate(every) if wrong]
         return {"wrong": "; ".join(bad)[:600], "calls": len(CHECKED), "graph": "not replayed"}
 
-    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool) -> dict:
+    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool, others: bool = False) -> dict:
         """One call of each, without times."""
 
         def body(run, machine):
