@@ -30,6 +30,7 @@ from chunkdsl.plan.schedule import (
     Product,
     Result,
 )
+from chunkdsl.plan.tile_kernels import settle_kernels
 
 
 class OpBuilder(KernelTiles):
@@ -50,7 +51,7 @@ class OpBuilder(KernelTiles):
         if gate is None:
             return None
         slots = min(self.slots, default=1)
-        return OpSchedule(
+        made = OpSchedule(
             name=self.op.name,
             line=self._line(self.op.span),
             parameters=tuple(Parameter(p.name, *self._declared(p.value)) for p in self.op.params),
@@ -66,6 +67,7 @@ class OpBuilder(KernelTiles):
             choices=tuple(self.choices),
             over=tuple(self.program.mesh.axes[i].name for i in self.over) if len(self.program.mesh.axes) > 1 else (),
         )
+        return settle_kernels(made)
 
     def _statement(self, target: str, value: Value) -> None:
         self.target = target

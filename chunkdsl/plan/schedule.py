@@ -240,7 +240,8 @@ class Tiling:
 class Launch:
     """`space`: all (W shards in `walk` order), own (this rank's), whole (one shard), columns (own rows of W column
     shards in `walk` order). With `visits` the order is that in which this routing brings them, or takes them along.
-    `from_every`: tiles wait for every rank's chunk."""
+    `from_every`: tiles wait for every rank's chunk. `why_triton`: why its tiles are the Triton kernel's on every target
+    ("" if specialised warps can compute them; see tile_kernels.py)."""
 
     name: str
     line: int
@@ -270,6 +271,12 @@ class Launch:
     body: KernelBody | None = None
     layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
     ahead: Ahead | None = None
+    why_triton: str = "nobody has decided"
+
+    @property
+    def warps(self) -> bool:
+        """Have its tiles a kernel of specialised warps beside the Triton kernel?"""
+        return not self.why_triton
 
     @property
     def rounds(self) -> bool:

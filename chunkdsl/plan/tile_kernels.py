@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 from functools import cache
 
 from chunkdsl.ir.layouts import CONTIGUOUS
@@ -14,6 +15,8 @@ from chunkdsl.record import record
 PATH = os.path.join(os.path.dirname(os.path.realpath(__file__)), "tile_kernels.toml")
 POINTWISE = ("load", "const", "add", "sub", "mul", "div", "neg", "relu", "round")
 STORED = ("local", "push", "publish", "hand_over")
+STORERS = 2  # of a tile of specialised warps, half of its rows each
+SHARES = {"storer": 1, "producer": STORERS}  # of a tile in its chunk's counter; the producer counts one without rows
 
 
 @record
@@ -72,17 +75,21 @@ def why_not_warps(launch: Launch, op: OpSchedule) -> str:
     return f"{heavy} takes registers that the accumulators of specialised warps leave none of" if heavy else ""
 
 
+def settle_kernels(op: OpSchedule) -> OpSchedule:
+    """With `why_triton` of its launches."""
+    return replace(op, launches=tuple(replace(n, why_triton=why_not_warps(n, op)) for n in op.launches))
+
+
 def tickets_of(op: OpSchedule) -> list[str]:
     """Names of the tickets of an op's launches, and of those beside them."""
-    beside = [n for n in op.launches if movers_beside(n) and not why_not_warps(n, op)]
+    beside = [n for n in op.launches if movers_beside(n) and n.warps]
     return [*(f"{n.name}_tickets" for n in op.launches), *(f"{n.name}_movers" for n in beside)]
 
 
-def kernel_text(launch: Launch, op: OpSchedule) -> tuple[str, str]:
+def kernel_text(launch: Launch) -> tuple[str, str]:
     """(who computes the tiles on Hopper, why), for people."""
-    why = why_not_warps(launch, op)
-    if why:
-        return "Triton", why
+    if launch.why_triton:
+        return "Triton", launch.why_triton
     w = warp_tiles()
     versions = ", ".join(f"{v // 10}.{v % 10}" for v in w.triton)
     who = f"specialised warps (Gluon of triton {versions})"

@@ -15,7 +15,7 @@ from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Parameter, Result, Schedule
 from chunkdsl.plan.tables import route_tables
-from chunkdsl.plan.tile_kernels import warp_tiles, why_not_warps
+from chunkdsl.plan.tile_kernels import warp_tiles
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
@@ -54,7 +54,7 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             proven=proven,
             imports=arrange_imports(imports),
             helpers="\n\n\n".join(h.text for h in helpers),
-            constants=[(n.name.upper(), constants_of(n, op)) for op in schedule.ops for n in op.launches],
+            constants=[(n.name.upper(), constants_of(n)) for op in schedule.ops for n in op.launches],
             ranges=schedule.ranges,
             namespace=namespace(schedule),
             tensors=declared_tensors(schedule),
@@ -94,7 +94,7 @@ def arrange_imports(lines: list[str]) -> str:
     return "\n\n".join(filter(None, (block(False), block(True))))
 
 
-def constants_of(launch: Launch, op: OpSchedule) -> str:
+def constants_of(launch: Launch) -> str:
     """The launch's tile and pipeline depth for each target, as Python."""
     t, n = launch.tiling, max(1, len(launch.products))
     narrow = tile_columns("sm_80", t.bm, t.bn, n)
@@ -109,7 +109,7 @@ def constants_of(launch: Launch, op: OpSchedule) -> str:
         }
     pairs = dict(BM=t.bm, BN=t.bn, BK=t.bk, GROUP=8, PIECE=t.piece_rows, PIECE_COLS=t.piece_cols)
     pairs |= dict(NARROW_BN=narrow, WARPS=t.warps, STAGES=stages)
-    if not why_not_warps(launch, op):
+    if launch.warps:
         w, (wide, narrow_warps) = warp_tiles(), warp_tiles().registers
         least = dict(ROWS=w.rows, WAVES=w.waves, DEPTH=w.depth)
         pairs["WARP_TILES"] = dict(TRITON=w.triton, STAGES=w.stages, WIDE=wide, NARROW=narrow_warps, **least)

@@ -14,7 +14,7 @@ from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import Buffer, Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import order_name
-from chunkdsl.plan.tile_kernels import why_not_warps
+from chunkdsl.plan.tile_kernels import SHARES, STORERS
 from chunkdsl.render.body import BodyView
 from chunkdsl.render.deal import dealt
 from chunkdsl.render.destination import destination
@@ -83,7 +83,8 @@ class LaunchView:
             self.tma = f"tma and {is_even('shard')}"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
-        self.warps = not why_not_warps(launch, op)
+        self.warps = launch.warps
+        self.holder = "peer" if launch.space == "columns" else "owner"  # whose chunks tiles are of
         self.stagings, self.arguments = stagings(launch), tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
         made = [name for name, *_ in self.body.descriptors] if self.body else []
@@ -147,6 +148,14 @@ class LaunchView:
     @property
     def half_values(self) -> str:
         return "".join(f"halves({p.accumulator}, half), " for p in self.launch.products)
+
+    @property
+    def counted(self) -> dict[str, str]:
+        """Is a tile's contribution the last of its chunk? By who counts it: the Triton kernel's program, or the storers
+        and the producer of specialised warps, who share a tile."""
+        at = f"out_counters + {self.holder} * out_chunk_cap + c"
+        shared = {by: f"arrive_in({at}, {n}, {STORERS} * tiles_of_chunk)" for by, n in SHARES.items()}
+        return {"program": f"arrive({at}, tiles_of_chunk)"} | shared
 
     @property
     def destination_text(self) -> str:

@@ -19,6 +19,7 @@ from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.exchange import Exchange, Form
 from chunkdsl.plan.schedule import Deal, Extent, Launch, Moves, OpSchedule, Schedule, Tiling
 from chunkdsl.plan.settled import Gate
+from chunkdsl.plan.tile_kernels import settle_kernels
 
 TILE = 16  # rows, columns and depth of the twin's tile
 LONG_CHUNK, SHORT_CHUNK = 24, 6  # chunk of one and a half tiles; tile of several chunks
@@ -119,7 +120,7 @@ def walk(value, kind: type):
 
 
 def twin_op(op: OpSchedule, sizes: Sizes) -> OpSchedule:
-    small = rebuild(op, sizes)
+    small = settle_kernels(rebuild(op, sizes))
     if small.exchange:
         x = small.exchange
         forms = tuple(replace(f, blocks=small_blocks(x, f)) for f in few_words(x, sizes.world))

@@ -11,7 +11,7 @@ from chunkdsl import pipeline
 from chunkdsl.aot.lints import LINTS, lint
 from chunkdsl.aot.record import RecordingMachine, blank
 from chunkdsl.aot.targets import compile_kernel, find_target
-from chunkdsl.plan.tile_kernels import warp_tiles, why_not_warps
+from chunkdsl.plan.tile_kernels import warp_tiles
 from chunkdsl.render.module import render_module
 
 SPEC = """mesh tp[2] over nvlink
@@ -176,4 +176,4 @@ def test_what_it_cannot_do_stays_with_triton_and_says_why(tmp_path, reason):
     assert not read.report.failed, read.report.diagnostics
     op = read.schedule.ops[0]
     (launch,) = (n for n in op.launches if n.products)
-    assert reason in why_not_warps(launch, op)
+    assert reason in launch.why_triton and not launch.warps
