@@ -1,12 +1,16 @@
 """Do kernels of specialised warps wait and signal as the plan says? Gluon has no interpreter, so this is the
 simulator's conformance check on a GPU: an instrumented module notes the address of each word that a kernel has waited
-for or set, and what is noted must be what the plan has, kernel by kernel and word by word.
+for or set, and what is noted must be what the plan has, kernel by kernel and word by word. It notes too when a tile is
+complete, once for each of its storers, and when a chunk was counted as whole: all of its tiles must stand before that.
 
     python tests/gpu/planned_words.py specs/ag_gemm.chunk specs/gemm_rs.chunk -o build/gpu        # with chunkdsl
     python tests/gpu/check_gluon.py ag_gemm gemm_rs [--plant wait]                         # on the GPU
 
-Two ranks are threads on one GPU. `--plant`: the kernel shall forget waits, which must be found at a size of several
-chunks, and is then what success means. That a chunk is signalled too early leaves the same notes and is not seen here.
+Two ranks are threads on one GPU. `--plant`: the kernel shall forget waits, or signal chunks early, when half of their
+tiles are there; that must be found at a size of several chunks, and is then what success means.
+
+Notes of one rank are numbered by one word, so that what happens before something else has the smaller number: a tile's
+note stands behind the wait for its stores and before its contribution to the counter, which is acquired and released.
 """
 
 from __future__ import annotations
@@ -39,21 +43,31 @@ def note(kind, flag, epoch, state):
 
 
 '''
-WAIT, SIGNAL = 1, 2
-PLANTS = {  # in the functions of kernels of specialised warps alone
-    "wait": (r"word = owner \* chunk_cap \+ c\b", "word = owner * chunk_cap + 0 * c"),
-}
+WAIT, SIGNAL, STORED, WHOLE = 1, 2, 3, 4
+PLANTS = {  # (from where on, what, by what): in the functions of kernels of specialised warps alone
+    "wait": (r"@gluon\.jit\ndef \w+_load\(", r"word = owner \* chunk_cap \+ c\b", "word = owner * chunk_cap + 0 * c"),
+    "early": (r"def arrive_in\(", r"return last\n",
+              "return (before < expected // 2) & (before + share >= expected // 2)\n"),
+}  # fmt: skip
+CHUNKS = re.compile(
+    r"^( +)(for c in range\(.*\):)\n(?:.*\n){2} +if arrive_in\((.*), (\d), 2 \* tiles_of_chunk\):\n", re.M
+)
+COMPLETE = re.compile(  # all is written; nothing was to be written; the producer has no tile to announce
+    r"^( +)bulk_wait\(NVIDIA\).*\n|^(?= +else:\n +hopper)(?: +else:\n)(?:( +)hopper\.mbarrier.*\n)+"
+    r"|^ +elif ok != 0:.*\n(?=( +)for c in)", re.M)  # fmt: skip
 
 
 def instrumented(text: str, plant: str = "") -> str:
     """A module whose waits and signals leave notes. ValueError if it has no place for them or for what is planted."""
     if plant:
-        at = re.search(r"@gluon\.jit\ndef \w+_load\(", text)
-        head, tail = text[: at.start()], text[at.start() :]
-        changed = re.sub(*PLANTS[plant], tail)
+        where, *what = PLANTS[plant]
+        at = re.search(where, text)
+        head, tail = (text[: at.start()], text[at.start() :]) if at else (text, "")
+        changed = re.sub(*what, tail, count=1 if plant == "early" else 0)
         if changed == tail:
             raise ValueError(f"there is nothing to plant a wrong {plant} in")
         text = head + changed
+    text = "@gluon.jit".join([counted(part) if i else part for i, part in enumerate(text.split("@gluon.jit"))])
     places = (
         ("@triton.jit\ndef wait_flag(", NOTE + "@triton.jit\ndef wait_flag("),
         ("    return (seen - epoch >= 0).to(tl.int32)\n",
@@ -69,16 +83,40 @@ def instrumented(text: str, plant: str = "") -> str:
     return text
 
 
+def counted(function: str) -> str:
+    """A function of specialised warps that notes what it counts in chunks. ValueError if it has no place for that."""
+    chunks = CHUNKS.search(function)
+    if chunks is None:
+        return function
+    loop, counter, share = chunks.groups()[1:]
+
+    def complete(match: re.Match) -> str:
+        pad = next(filter(None, match.groups()))
+        return f"{match[0]}{pad}{loop}\n{pad}    note({STORED}, {counter}, {share}, state)\n"
+
+    head, whole, tail = function[: chunks.start()], chunks[0], function[chunks.end() :]
+    end = chunks.start(2) - chunks.start() + len(loop) + 1
+    noting, places = COMPLETE.subn(complete, head + whole[:end])
+    if not places:
+        raise ValueError("nothing says when a tile is complete")
+    pad = " " * (len(chunks[1]) + 8)
+    return f"{noting}{whole[end:]}{pad}note({WHOLE}, {counter}, epoch, state)\n{tail}"
+
+
 def noted(words: list[int], marks: list[tuple[str, int]], places: list[tuple[int, int, str, int]]) -> dict:
-    """{kernel: {kind: Counter of (flags, owner, index, epoch)}}. `words`: of the notes; `marks`: (kernel, notes when it
-    had ended) in stream order; `places`: (first address, end, flags, owner)."""
+    """{kernel: {kind: Counter of (flags, owner, index, epoch)}}; of tiles {STORED: [(kind, address of a chunk's counter,
+    share)] in order}. `words`: of the notes; `marks`: (kernel, notes when it had ended) in stream order; `places`:
+    (first address, end, flags, owner)."""
     found: dict = {}
     first = 0
     for kernel, end in marks:
-        side = found.setdefault(kernel, {WAIT: Counter(), SIGNAL: Counter()})
+        side = found.setdefault(kernel, {WAIT: Counter(), SIGNAL: Counter(), STORED: []})
         for i in range(first, end):
             kind, low, high, epoch = words[4 * i : 4 * i + 4]
             address = (low & 0xFFFFFFFF) | (high << 32)
+            if kind in (STORED, WHOLE):
+                side[STORED].append((kind, address, epoch))
+                continue
             name, owner, base = next(((n, o, a) for a, e, n, o in places if a <= address < e), ("unknown", 0, 0))
             side[kind][(name, owner, (address - base) // 4, epoch)] += 1
         first = end
@@ -89,13 +127,29 @@ def differences(planned: dict, found: dict, epoch: int) -> list[str]:
     """Of the kernels of specialised warps. A word may be waited for by many tiles; it is set once."""
     said = []
     for kernel in (k for k in found if k.endswith("_warps")):
-        plan = planned.get(kernel.removesuffix("_warps"), {"waits": [], "signals": []})
+        plan = planned.get(kernel.removesuffix("_warps"), {"waits": [], "signals": [], "tiles": []})
         waits, signals = ({(*word, epoch) for word in plan[what]} for what in ("waits", "signals"))
         for what, want, got in (("wait for", waits, found[kernel][WAIT]), ("signal", signals, found[kernel][SIGNAL])):
             said += [f"{kernel}: no {what} {word}" for word in sorted(want - got.keys())]
             said += [f"{kernel}: {what} {word} is not in the plan" for word in sorted(got.keys() - want)]
         said += [f"{kernel}: signals {w} {n} times" for w, n in sorted(found[kernel][SIGNAL].items()) if n != 1]
+        said += [f"{kernel}: {text}" for text in early(found[kernel][STORED], plan["tiles"])]
     return said
+
+
+def early(notes: list[tuple[int, int, int]], tiles: list[int]) -> list[str]:
+    """Chunks that were counted as whole before all of their tiles were complete. `tiles`: of each chunk of the plan."""
+    shares, whole = Counter(), {}
+    for kind, counter, share in notes:
+        if kind == STORED:
+            shares[counter] += share
+        else:
+            whole[counter] = shares[counter]
+    too_soon = [(n, shares[c]) for c, n in whole.items() if n != shares[c]]
+    said = [f"a chunk of {all_of / 2:g} tiles is signalled after {n / 2:g}" for n, all_of in too_soon]
+    said += [f"a chunk of {n / 2:g} tiles is never whole" for c, n in shares.items() if c not in whole]
+    made = sorted(n / 2 for n in shares.values())
+    return said if made == sorted(tiles) else [*said, f"chunks have {made} tiles, those of the plan {sorted(tiles)}"]
 
 
 def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, list[str]]:

@@ -8,20 +8,30 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from chunkdsl import pipeline
 from chunkdsl.plan.unroll import unroll
-from chunkdsl.sim.conformance import planned
+from chunkdsl.sim.conformance import kernel_of, planned
 
 
 def words_of(schedule, op, dims: dict[str, int], world: int) -> list[dict]:
-    """For each rank {kernel: {"waits": words, "signals": words}}, a word being [flags, owner, index]."""
+    """For each rank {kernel: {"waits": words, "signals": words, "tiles": numbers}}, a word being [flags, owner, index]
+    and a number that of the tiles which a signal waits for."""
     ranks: list[dict] = [{} for _ in range(world)]
-    for (rank, _, kernel), side in planned(unroll(schedule, op, world, [dims])).items():
+    plan = unroll(schedule, op, world, [dims])
+    for (rank, _, kernel), side in planned(plan).items():
         ranks[rank][kernel] = {"waits": sorted(map(list, side.waits)), "signals": sorted(map(list, side.signals))}
+    launches, tiles = {lane.name: lane.launch for lane in plan.lanes}, Counter()
+    for task in (task for task in plan.tasks if task.kind == "tile"):
+        for signal in task.signals:
+            tiles[task.rank, kernel_of(task, launches), signal] += task.count
+    for rank, made in enumerate(ranks):
+        for kernel, words in made.items():
+            words["tiles"] = sorted(n for (r, k, _), n in tiles.items() if (r, k) == (rank, kernel))
     return ranks
 
 

@@ -1,12 +1,13 @@
 """The check of kernels of specialised warps, without a GPU: what it instruments, and what it takes for a difference."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from check_gluon import SIGNAL, WAIT, differences, instrumented, noted
+from check_gluon import SIGNAL, STORED, WAIT, WHOLE, differences, early, instrumented, noted
 from planned_words import planned_words
 
 from chunkdsl import pipeline
@@ -36,7 +37,13 @@ def spec(tmp_path_factory):
 def test_every_wait_and_signal_of_an_instrumented_module_leaves_a_note(spec):
     text = render_module(pipeline.read_one(spec).schedule, (2,))
     right = instrumented(text)
-    assert right.count("note(") == 3 and parse_python(right)
+    assert right.count("note(") == 3 + 2 + 3 and parse_python(right), "waits, signals; the producer's, a storer's tiles"
+    for line in ("bulk_wait(NVIDIA)", "elif ok != 0:"):
+        after = right.split(line)[1].splitlines()
+        assert f"note({STORED}, out_counters" in after[2], f"behind {line}"
+    assert parse_python(instrumented(text, "early")) and instrumented(text, "early") != right
+    with pytest.raises(ValueError, match="nothing says when"):
+        instrumented(re.sub(r"bulk_wait\(NVIDIA\).*|elif ok != 0:.*|hopper.mbarrier.*", "pass", text))
     with pytest.raises(ValueError, match="nothing to plant"):
         instrumented(text, "wait")
     gather = SPEC.replace("reduce_scatter(a @ v.T, M)", "all_gather(a) @ v.T")
@@ -60,11 +67,12 @@ def test_what_is_noted_is_compared_with_the_plan_word_by_word(spec):
         return [word for kind, address, epoch in given for word in (kind, address & 0xFFFFFFFF, address >> 32, epoch)]
 
     mine = [(SIGNAL, base + 4 * i, 1) for base in (1 << 33, 1 << 34) for i in (0, 1)]
-    marks = [("open_call", 0), (f"{kernel}_warps", 4)]
-    assert differences(plan, noted(notes(*mine), marks, places), 1) == []
+    tiles = [(kind, 8 * c, 2) for c, n in enumerate(plan[kernel]["tiles"]) for kind in [STORED] * n + [WHOLE]]
+    marks = [("open_call", 0), (f"{kernel}_warps", 4 + len(tiles))]
+    assert differences(plan, noted(notes(*tiles, *mine), marks, places), 1) == []
 
     def said(*given):
-        found = noted(notes(*given), [(f"{kernel}_warps", len(given))], places)
+        found = noted(notes(*tiles, *given), [(f"{kernel}_warps", len(tiles) + len(given))], places)
         return differences(plan, found, 1)
 
     assert said(*mine[:3]) == [f"{kernel}_warps: no signal ('{flags}', 1, 1, 1)"]
@@ -72,3 +80,16 @@ def test_what_is_noted_is_compared_with_the_plan_word_by_word(spec):
     assert "is not in the plan" in said(*mine, (WAIT, 1 << 33, 1))[0]
     assert len(said(*mine[:3], (SIGNAL, mine[3][1], 7))) == 2, "an epoch of another call"
     assert "unknown" in said(*mine, (SIGNAL, 64, 1))[0]
+
+
+def test_a_chunk_is_whole_when_each_storer_of_all_of_its_tiles_is_done():
+    first, second = ([(STORED, counter, 1)] * 4 for counter in (8, 16))
+    whole = [(WHOLE, 8, 1)], [(WHOLE, 16, 1)]
+    assert early([*first, *second[:3], *whole[0], second[3], *whole[1]], [2, 2]) == []
+    assert early([*first[:2], *whole[0], *first[2:], *second, *whole[1]], [2, 2]) == [
+        "a chunk of 2 tiles is signalled after 1"
+    ]
+    assert early([*first, *whole[0], *second], [2, 2]) == ["a chunk of 2 tiles is never whole"]
+    empty = [(STORED, 8, 2)]  # without rows: the producer's
+    assert early([*empty, *first, *whole[0]], [3]) == []
+    assert early([*first, *whole[0]], [3]) == ["chunks have [2.0] tiles, those of the plan [3]"]
