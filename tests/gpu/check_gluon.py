@@ -104,8 +104,8 @@ def counted(function: str) -> str:
 
 
 def noted(words: list[int], marks: list[tuple[str, int]], places: list[tuple[int, int, str, int]]) -> dict:
-    """{kernel: {kind: Counter of (flags, owner, index, epoch)}}; of tiles {STORED: [(kind, address of a chunk's counter,
-    share)] in order}. `words`: of the notes; `marks`: (kernel, notes when it had ended) in stream order; `places`:
+    """{kernel: {kind: Counter of (flags, owner, index, epoch)}}; of tiles in order {STORED: [(kind, a chunk's counter,
+    share)]}. `words`: of the notes; `marks`: (kernel, notes when it had ended) in stream order; `places`:
     (first address, end, flags, owner)."""
     found: dict = {}
     first = 0
