@@ -118,11 +118,7 @@ FAULTS = (
         "signalled by its last tile, not when all are done",
         TEMPLATE,
         SIM,
-        in_template(
-            SIGNAL, 'if {{ "arrive" if share == 0 else "arrive_in" }}(out_counters + {{ target }} * out_chunk_cap + c, '
-            '{{ "tiles_of_chunk" if share == 0 else share ~ ", 2 * tiles_of_chunk" }}):',
-            "if column == columns - 1:",
-        ),
+        in_template(SIGNAL, "if {{ is_last }}:", "if column == columns - 1:"),
     ),
     Fault(
         "counter expects one tile",
@@ -177,7 +173,7 @@ FAULTS = (
         "wrong owner of the flag",
         TEMPLATE,
         EITHER,
-        in_template(SIGNAL, '"out_arrived", target, "rank *', '"out_arrived", "(owner + 1) % W", "rank *'),
+        in_template(SIGNAL, '"out_arrived", view.holder, "rank *', '"out_arrived", "(owner + 1) % W", "rank *'),
     ),
     Fault(
         "signal in the reader's name",
@@ -185,7 +181,7 @@ FAULTS = (
         "wrong word: the reader's number for the writer's",
         TEMPLATE,
         EITHER,
-        in_template(SIGNAL, '"out_arrived", target, "rank *', '"out_arrived", target, "owner *'),
+        in_template(SIGNAL, '"out_arrived", view.holder, "rank *', '"out_arrived", view.holder, "owner *'),
     ),
     Fault(
         "all-reduce leaves out one reader",
