@@ -113,13 +113,14 @@ def test_time_that_is_up_ends_it_and_a_second_run_goes_on():
     seconds = [0.0]
 
     class Slow(Predicted):
-        def measure(self, job):
+        def measure(self, job, ahead=()):
             seconds[0] += 100
             return super().measure(job)
 
     def run(minutes):
         out = StringIO()
-        report, text = tuning.tune("up.chunk", 4, Slow, Options({"M": (64,)}, 60 * minutes), out, lambda: seconds[0])
+        options, of = Options({"M": (64,)}, seconds=60 * minutes), lambda r: Slow(r.made, r.world, "h200")
+        report, text = tuning.tune("up.chunk", 4, of, options, out, lambda: seconds[0])
         assert not report.failed
         return out.getvalue().splitlines(), text
 
@@ -135,7 +136,7 @@ def test_time_that_is_up_ends_it_and_a_second_run_goes_on():
 def test_what_is_known_is_kept_when_it_is_interrupted(capsys, monkeypatch):
     real, count = Predicted.measure, [0]
 
-    def measure(self, job):
+    def measure(self, job, ahead=()):
         count[0] += 1
         if count[0] == 3:
             raise KeyboardInterrupt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chunkdsl.check.registry import Finding, rule
 from chunkdsl.diagnostics import Severity
 
@@ -59,7 +61,7 @@ def cannot_tune_here(why: str, help: str) -> Finding:
     what comes out.
 
     Fails:
-        chunkdsl tune built.chunk         # where there is no GPU, or not started by torchrun
+        chunkdsl tune built.chunk         # where there is no GPU
 
     Mended:
         chunkdsl tune built.chunk --rehearse
@@ -79,3 +81,30 @@ def tuned_in_rehearsal(path: str, how: str) -> Finding:
         chunkdsl check mlp.chunk --world 2
     """
     return Finding(f"{path} is not used: {how}", help="tune on GPUs with `--fresh`, or remove the file")
+
+
+@rule("CD039", "no-such-op")
+def no_such_op(name: str, known: Sequence[str]) -> Finding:
+    """`tune --op NAME` tunes some of the ops of a spec.
+
+    Fails:
+        chunkdsl tune mlp.chunk --rehearse --op attention
+
+    Mended:
+        chunkdsl tune mlp.chunk --rehearse
+    """
+    return Finding(f"the spec has no op {name}", help=f"its ops: {', '.join(known)}")
+
+
+@rule("CD040", "unusable-kit")
+def unusable_kit(path: str, why: str) -> Finding:
+    """`tune SPEC --prepare FOLDER` writes what `tune --measure FOLDER` measures, on a machine with GPUs, and `tune SPEC
+    --collect FOLDER` takes the results back. All three belong to one text of the spec and one version of chunkdsl.
+
+    Fails:
+        chunkdsl tune mlp.chunk --collect build     # nothing was measured there
+
+    Mended:
+        chunkdsl tune mlp.chunk --rehearse
+    """
+    return Finding(f"cannot use {path}: {why}", help="prepare it again: `chunkdsl tune SPEC --prepare FOLDER`")

@@ -112,7 +112,7 @@ def figures(name: str) -> Mapping:
 
 
 def margin(name: str) -> float:
-    """What a prediction must gain: `gain` or `gate` of data/choices.toml, a fraction of a time."""
+    """What a prediction or a measurement must gain, or may lose: a row of data/choices.toml, a fraction of a time."""
     return figures("choices")[name]["value"]
 
 

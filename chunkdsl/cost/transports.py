@@ -136,4 +136,6 @@ def text_of(value: object) -> str:
             return f"{value.count // MIB} MiB"
         case ChunkCount():
             return f"{value.count} per shard"
+        case tuple():
+            return "x".join(map(str, value))
     return "" if value is None else str(value)

@@ -40,12 +40,12 @@ class Epilogue(WholeRows):
     def _tiling(self, products: list[Value], value: Value) -> Tiling:
         if not products:
             return self._rows_tiling(value)
-        policy, dtype = products[0].policy, products[0].args[0].type.dtype
-        span = policy.spans.get("tile", products[0].span)
+        product, dtype = products[0], products[0].args[0].type.dtype
+        policy = product.policy
+        span = policy.spans.get("tile", product.span)
         n = len(products)
-        tile = policy.tile or default_tile(dtype.value, n)
-        if policy.tile is None:
-            self._chose("tile", "x".join(map(str, tile)), "fills the register file")
+        usual = default_tile(dtype.value, n)
+        tile = policy.tile or self._auto(product, "tile", usual, "x".join(map(str, usual)), "fills the register file")
         bm, bn, bk = tile
         text = f"{bm}x{bn}x{bk}"
         if bm * bn * n > ACCUMULATOR_REGISTERS:
@@ -55,15 +55,20 @@ class Epilogue(WholeRows):
         if not any(stages_for(t, stage_bytes, 1) for t in SHARED_BYTES if t != "gfx942"):
             self.report.add(shared_memory_too_large(text, stage_bytes, SHARED_BYTES["sm_90"], "sm_90", span))
             raise Refused
-        stages = policy.stages or STAGES
-        if policy.stages is None:
-            self._chose("stages", str(stages), "or as many as fit the target's shared memory")
-        warps = policy.warps or (8 if bm * bn * n >= 128 * 128 else 4)
-        if policy.warps is None:
-            self._chose("warps", str(warps), "at most 128 accumulator registers a thread")
+        fit, full = "or as many as fit the target's shared memory", "at most 128 accumulator registers a thread"
+        by_rule = 8 if bm * bn * n >= 128 * 128 else 4
+        stages = policy.stages or self._auto(product, "stages", STAGES, str(STAGES), fit)
+        warps = policy.warps or self._auto(product, "warps", by_rule, str(by_rule), full)
         if policy.compute is None:
             self._chose("compute", "generated", "library kernels cannot wait for chunks")
         return Tiling(bm, bn, bk, warps, stages, 32, 256)
+
+    def _auto(self, product: Value, key: str, by_rule: object, shown: str, why: str):
+        """What a key of a product becomes that the spec leaves open: the rule's value, or what was measured."""
+        rule = Choice(f"{self.op.name}: product", key, shown, why)
+        found, choice = self.settled.choice(product, key, by_rule, rule)
+        self.choices.append(choice)
+        return found
 
     def _chose(self, key: str, value: str, why: str) -> None:
         self.choices.append(Choice(f"{self.op.name}: product", key, value, why))

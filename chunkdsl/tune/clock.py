@@ -3,14 +3,14 @@
     gpu         its name, as it stands in the file
     rehearsal   whether its times are of no use to a build
     versions    of what the times depend on beside chunkdsl
-    measure     a job -> a Result for each of its sizes
+    measure     a job -> a Result for each of its sizes; it may look at the jobs that come after it, whatever this shows
 
-`Predicted` is the cost model, for rehearsals and tests; tune/gpu.py is the one that measures.
+`Predicted` is the cost model, for rehearsals and tests, which knows calls in CUDA graphs alone; tune/gpu.py measures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from chunkdsl.cost.baseline import baseline
@@ -27,7 +27,7 @@ class Clock(Protocol):
     rehearsal: bool
     versions: Mapping[str, str]
 
-    def measure(self, job: Job) -> list[Result]: ...
+    def measure(self, job: Job, ahead: Sequence[Job] = ()) -> list[Result]: ...
 
 
 class Predicted:
@@ -39,7 +39,7 @@ class Predicted:
         self.made, self.world = made, world
         self.gpu, self.versions = f"the cost model's {gpu}", {}
 
-    def measure(self, job: Job) -> list[Result]:
+    def measure(self, job: Job, ahead: Sequence[Job] = ()) -> list[Result]:
         trials, made = job.space.trials, schedule_of(job.space, job.setting)
         found = []
         for sizes in job.sizes:
@@ -49,5 +49,5 @@ class Predicted:
             else:
                 library = baseline(made, trials.world, dims | trials.axes, trials.machine)
                 times = {"us": (trials.play(made, dims),), "library": (sum(stage.us for stage in library),)}
-            found.append(Result(job.space.op.name, self.world, sizes, job.setting, **times))
+            found.append(Result(job.space.name, self.world, sizes, job.setting, compared=job.compared, **times))
         return found

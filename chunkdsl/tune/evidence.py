@@ -1,14 +1,17 @@
 """SPEC.tuned.json: what was measured, on which GPU, with which versions; as data and as text.
 
-    {"format": "chunkdsl tuned", "version": 1, "spec": sha256 of the spec and its plan files, "gpu": "NVIDIA H200",
+    {"format": "chunkdsl tuned", "version": 2, "spec": sha256 of the spec and its plan files, "gpu": "NVIDIA H200",
      "rehearsal": false, "versions": {"chunkdsl": "0.1.0", "torch": ..., "triton": ...},
      "results": [{"op": "mlp", "world": [2], "sizes": {"M": 4096},
                   "setting": {"all_gather": {"chunk": "2 MiB"}, ...},
-                  "us": [...], "library": [...], "failed": ""}, ...]}
+                  "us": [...], "library": [...], "eager_us": [...], "eager_library": [...],
+                  "compared": true, "failed": ""}, ...]}
 
 Times are microseconds of one call, the slowest rank's, a number a round; `library` are those of the process group's
-collectives and the library's GEMM in the same rounds. A key that a setting leaves out is as the rules have it. Which
-setting is best follows from the results (search.py) and is not written down. A file has the results of one GPU.
+collectives and the library's GEMM in the same rounds. The first two are of calls in CUDA graphs, the others of calls
+one by one; a clock that knows no such calls (the cost model) leaves them out. A key that a setting leaves out is as the
+rules have it. Which setting is best follows from the results (search.py), and so do the gates (gates.py): neither is
+written down. A file has the results of one GPU.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from typing import Any
 from chunkdsl.ir.meshes import World, sizes
 from chunkdsl.record import record
 
-FORMAT, VERSION = "chunkdsl tuned", 1
+FORMAT, VERSION = "chunkdsl tuned", 2
 
-Setting = tuple[tuple[str, str, str], ...]  # (collective, key, value as a policy writes it), in order
+Setting = tuple[tuple[str, str, str], ...]  # (collective or product, key, value as a policy writes it), in order
 Sizes = tuple[tuple[str, int], ...]  # run-time dims of a call
 
 
@@ -33,7 +36,8 @@ class Malformed(ValueError):
 
 @record
 class Result:
-    """One setting of an op, measured at one size. `failed`: why there are no times."""
+    """One setting of an op, measured at one size. `failed`: why there are no times. `compared`: whether settings are
+    compared at this size; else it was measured for the gate, of the best setting alone."""
 
     op: str
     world: World
@@ -42,12 +46,27 @@ class Result:
     us: tuple[float, ...] = ()
     library: tuple[float, ...] = ()
     failed: str = ""
+    eager_us: tuple[float, ...] = ()
+    eager_library: tuple[float, ...] = ()
+    compared: bool = True
 
     @property
     def ratio(self) -> float:
-        """How many times as long as the library's way; for ever where it failed. Both were measured in turns, so
-        that what drifts (clocks, temperature) is in both."""
+        """How many times as long as the library's way, in CUDA graphs; for ever where it failed. Both were measured in
+        turns, so that what drifts (clocks, temperature) is in both."""
         return statistics.median(self.us) / statistics.median(self.library) if self.us else float("inf")
+
+    @property
+    def eager_ratio(self) -> float | None:
+        """The same of calls one by one; None where these were not measured."""
+        if self.failed or not self.eager_us:
+            return self.ratio if self.failed else None
+        return statistics.median(self.eager_us) / statistics.median(self.eager_library)
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Of every way of calling that was measured."""
+        return (self.ratio,) if self.eager_ratio is None else (self.ratio, self.eager_ratio)
 
 
 @record
@@ -86,7 +105,8 @@ def _result_json(r: Result) -> dict:
         setting.setdefault(label, {})[key] = text
     return {
         "op": r.op, "world": list(sizes(r.world)), "sizes": dict(r.sizes), "setting": setting,
-        "us": list(r.us), "library": list(r.library), "failed": r.failed,
+        "us": list(r.us), "library": list(r.library), "eager_us": list(r.eager_us),
+        "eager_library": list(r.eager_library), "compared": r.compared, "failed": r.failed,
     }  # fmt: skip
 
 
@@ -112,13 +132,15 @@ def _load_result(data: Any) -> Result:
     world = _numbers(data, "world", lambda n: type(n) is int and n > 0)
     setting = [(label, key, text) for label, keys in _of(data, "setting", dict).items()
                for key, text in _pairs({"setting": keys}, "setting", str)]  # fmt: skip
-    us, library = (_numbers(data, key, lambda t: type(t) in (int, float) and 0 < t < 1e12) for key in ("us", "library"))
+    us, library, *eager = (_numbers(data, key, lambda t: type(t) in (int, float) and 0 < t < 1e12)
+                           for key in ("us", "library", "eager_us", "eager_library"))  # fmt: skip
     failed = _of(data, "failed", str)
-    if not 1 <= len(world) <= 2 or len(us) != len(library) or bool(us) == bool(failed):
+    unlike = len(us) != len(library) or len(eager[0]) != len(eager[1]) or len(eager[0]) > len(us)
+    if not 1 <= len(world) <= 2 or unlike or bool(us) == bool(failed):
         raise Malformed("a result has no world size, or rounds without times of both, or neither times nor a failure")
     ranks: World = world[0] if len(world) == 1 else world
     called = _of(data, "op", str), ranks, _pairs(data, "sizes", int), tuple(sorted(setting))
-    return Result(*called, us, library, failed)
+    return Result(*called, us, library, failed, *eager, compared=_of(data, "compared", bool))
 
 
 def _of(data: dict, key: str, kind: type) -> Any:

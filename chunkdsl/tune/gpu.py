@@ -1,34 +1,31 @@
-"""The clock that measures: ranks that torchrun started, a GPU each. Rank 0 sends modules and sizes, all measure them
-together, and the slowest rank's times count.
+"""The clock that measures: processes with a GPU each (group.py, worker.py), to which it sends one module after the
+other. What fails on any rank fails on all, and is a result too: it is not tried again. Who hangs or dies is a failure
+of the setting at hand, and the processes are started anew for the next one.
 
-A setting is proven for these ranks first. Its bits are held against `exact` at the smallest size, then its calls and
-the library's are captured in CUDA graphs (the library's run eagerly where its process group cannot be captured) and
-replayed in turns. What fails on any rank fails on all, and is a result too: it is not tried again.
+Modules come from `Rendered`, which proves a setting for these ranks and prints its module, or from a folder that was
+prepared elsewhere (kit.py).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from chunkdsl.check.worlds import prove_worlds
-from chunkdsl.ir.meshes import World, sizes
+from chunkdsl.ir.meshes import World, ranks_of, sizes
 from chunkdsl.plan.schedule import Schedule
-from chunkdsl.render.module import render_module
 from chunkdsl.tune.evidence import Result
-from chunkdsl.tune.search import Job
-from chunkdsl.tune.space import schedule_of
+from chunkdsl.tune.group import Compilers, Gone, Group, rank_environments
+from chunkdsl.tune.search import Candidates, Job
+from chunkdsl.tune.worker import NEEDED
 
-ROUNDS = 9  # times that are kept
-ENOUGH, FEWEST, MOST = 2000.0, 4, 100  # microseconds that the calls of a graph shall take; of these so few and many
-TIMEOUT = 20.0  # seconds of a wait inside a kernel
-NEEDED = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0"}
-TORCHRUN = "start it as `torchrun --nproc-per-node 2 -m chunkdsl tune ...`, or rehearse without GPUs: `--rehearse`"
+START = 180.0  # seconds in which all ranks must be there
+LIMIT = 120.0  # seconds of one setting
+COMPILING = 120.0  # seconds in which a batch of modules is compiled; what is left is compiled when it is measured
+MOST_COMPILERS = 16
 
 
 class CannotTune(Exception):
@@ -39,15 +36,18 @@ class CannotTune(Exception):
         self.what, self.help = what, help
 
 
-class Failed(Exception):
-    """Some rank could not do its part."""
+class NoModule(Exception):
+    """A setting has none. The message says why."""
 
 
-@contextmanager
-def ranks(share_gpu: bool) -> Iterator[Ranks]:
-    """This process among the ranks that torchrun started. CannotTune where there are none or too few GPUs."""
-    if "RANK" not in os.environ:
-        raise CannotTune("there is one process alone", TORCHRUN)
+class Modules(Protocol):
+    """Where modules come from: the path of the one with the op of a job, in its setting, alone; or NoModule."""
+
+    def path(self, job: Job) -> str: ...
+
+
+def gpus_here() -> int:
+    """How many there are. CannotTune where they cannot be used as they shall be."""
     try:
         import torch
     except ImportError:
@@ -56,234 +56,179 @@ def ranks(share_gpu: bool) -> Iterator[Ranks]:
         raise CannotTune("there is no GPU", "rehearse without one: `--rehearse`")
     missing = [f"{name}={value}" for name, value in NEEDED.items() if os.environ.get(name) != value]
     if missing:
-        raise CannotTune(f"{' and '.join(missing)} is not set", "NVLink multicast stays off: set it for all ranks")
-    world, gpus = int(os.environ["WORLD_SIZE"]), torch.cuda.device_count()
-    if gpus < world and not share_gpu:
-        few = "`--share-gpu` lets ranks share them, which shows that tuning works and measures nothing of use"
-        raise CannotTune(f"{world} ranks have {gpus} GPU{'s' * (gpus > 1)}", few)
-    here = Ranks(world, share_gpu and gpus < world)
-    try:
-        yield here
-    finally:
-        here.leave()
+        raise CannotTune(f"{' and '.join(missing)} is not set", "NVLink multicast stays off: set it beforehand")
+    return torch.cuda.device_count()
 
 
-class Ranks:
-    """All ranks as one of them sees them. `meet` is the one collective of the host: whoever fails comes to it with an
-    error where the others come with something else, so that no rank waits for one that has given up."""
+class Bench:
+    """The processes of a world of ranks, as long as something is measured. `gpus`: how many there are."""
 
-    def __init__(self, world: int, shared: bool) -> None:
-        import torch
-        import torch.distributed as dist
-
-        if shared:
-            os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
-        self.device = torch.device("cuda", 0 if shared else int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(self.device)
-        dist.init_process_group("cpu:gloo,cuda:gloo" if shared else "nccl")
-        self.rank, self.world, self.shared = dist.get_rank(), world, shared
-        self.host = dist.new_group(backend="gloo")
-        self.token = torch.zeros(1, device=self.device)
-        self.folder = tempfile.mkdtemp(prefix="chunkdsl-tune-")
-        self.names = self.meet(torch.cuda.get_device_name(self.device))
-
-    def meet(self, value, error: str = "") -> list:
-        """Every rank's value; Failed if one has an error."""
-        import torch.distributed as dist
-
-        values = [None] * self.world
-        dist.all_gather_object(values, (value, error), group=self.host)
-        wrong = {rank: said for rank, (_, said) in enumerate(values) if said}
-        if wrong:
-            rank, said = next(iter(wrong.items()))
-            raise Failed(f"rank {rank}: {said}")
-        return [v for v, _ in values]
-
-    def clock(self, made: Schedule, world: World, gpu: str) -> Measured:
-        return Measured(self, made, world)
-
-    def serve(self) -> None:
-        """What ranks but the first do: measure what it sends, until it sends None."""
-        while (task := self.meet(None)[0]) is not None:
-            self.measure(*task)
-
-    def leave(self) -> None:
-        import torch.distributed as dist
-
-        if self.rank == 0:
-            self.meet(None)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        dist.destroy_process_group()
-
-    def measure(self, text: str, op: str, shape: tuple[int, ...], calls: list[dict[str, int]]) -> dict | str:
-        """(times, the library's) by place of the call, or why there are none. The same on every rank."""
-        found: dict[int, tuple] | str = {}
-        instance = None
+    def __init__(self, world: World, gpus: int, share_gpu: bool) -> None:
+        self.world, self.gpus = world, gpus
+        self.shared = gpus < ranks_of(world)
+        if self.shared and not share_gpu:
+            few = "`--share-gpu` lets ranks share them, which shows that tuning works and measures nothing of use"
+            raise CannotTune(f"{ranks_of(world)} ranks have {gpus} GPU{'s' * (gpus > 1)}", few)
+        self.group: Group | None = None
+        self.compilers: Compilers | None = None
+        self.compiled: set[str] = set()
         try:
-            instance = self._attempt(lambda: self._instance(text, shape, calls))
-            found = {i: self._times(getattr(instance, op), dims, i == 0) for i, dims in enumerate(calls)}
-        except Failed as why:
-            found = str(why)
-        if instance is not None:
-            try:
-                self._attempt(instance.close)
-            except Failed as why:
-                found = found if isinstance(found, str) else str(why)
-        return found
+            names, self.versions = self._start()
+        except Gone as why:
+            raise CannotTune(f"the ranks did not start: {why}", "see what they say with NCCL_DEBUG=INFO") from None
+        self.names = " and ".join(sorted(set(names)))
+        self.gpu = f"{self.names}, shared by {ranks_of(world)} ranks" if self.shared else self.names
 
-    def _attempt(self, act: Callable):
-        """What `act` returns, on every rank, or Failed on all."""
-        made, error = None, ""
+    def _start(self) -> tuple[list[str], dict[str, str]]:
+        self.group = Group(rank_environments(ranks_of(self.world), self.shared))
+        said = self.group.ask(None, START)
+        return said["names"], said["versions"]
+
+    def ask(self, task: dict) -> dict:
+        """The answer of all ranks, or what ended them as a failure."""
         try:
-            made = act()
-        except Exception as why:
-            error = f"{type(why).__name__}: {str(why)[:300]}"
-        self.meet(None, error)
-        return made
+            if self.group is None:
+                self._start()
+            answer = self.group.ask(task, LIMIT)
+        except Gone as why:
+            self.group = None
+            return {"failed": str(why)}
+        if answer.get("broken"):
+            self._leave()
+        return answer
 
-    def _instance(self, text: str, shape: tuple[int, ...], calls: list[dict[str, int]]):
-        """The module's class, made for the largest of the calls. Gates are open: what is timed is the fused code."""
-        import hashlib
+    def compile(self, tasks: Sequence[dict]) -> None:
+        """All that was not compiled before, beside each other. One alone is compiled where it is measured."""
+        new = list({t["module"]: t for t in tasks if t["module"] not in self.compiled}.values())
+        self.compiled |= {t["module"] for t in new}
+        if len(new) < 2:
+            return
+        if self.compilers is None:
+            count = max(1, min(MOST_COMPILERS, (os.cpu_count() or 2) // 2))
+            self.compilers = Compilers(count, self.gpus)
+        self.compilers.compile(new, COMPILING)
 
-        path = os.path.join(self.folder, f"m{hashlib.sha256(text.encode()).hexdigest()[:16]}.py")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
-        for operation in (v for v in own if hasattr(v, "GATES")):
-            operation.GATES = ((1, "", 0),)
-        cls = next(v for v in own if getattr(v, "OPS", None))
-        mesh = None
-        if len(shape) > 1:
-            from torch.distributed.device_mesh import init_device_mesh
+    def _leave(self) -> None:
+        if self.group:
+            self.group.end()
+        self.group = None
 
-            mesh = init_device_mesh("cuda", shape, mesh_dim_names=cls.AXES)
-        bounds = {name: max(dims[name] for dims in calls) for name in cls.RANGES}
-        machine = module.Machine(None, self.device)
-        if self.shared:  # kernels of all ranks must find room at once
-            machine.sms = max(1, machine.sms // self.world - 8)
-        return cls(machine=machine, mesh=mesh, timeout=TIMEOUT, **bounds)
-
-    def _times(self, op, dims: dict[str, int], check: bool) -> tuple[list[float], list[float]]:
-        dims = {name: dims[name] for name in op.RANGES}
-        x = self._attempt(lambda: self._inputs(op, dims))
-        if check:
-            self._attempt(lambda: self._check_bits(op, x, dims))
-        for _ in range(2):  # the first one may still load what the second one is timed with
-            once = max(self.meet(self._attempt(lambda: self._between_events(lambda: op(*x, **dims)))))
-        count = max(FEWEST, min(MOST, int(ENOUGH / once)))
-        works = {}
-        for name, call in (("ours", op), ("library", op.fallback)):
-            eager = name == "library" and self.shared
-            works[name] = self._captured(lambda call=call: call(*x, **dims), count, eager)
-        seen: dict[str, list[float]] = {name: [] for name in works}
-        for _ in range(ROUNDS):
-            for name, work in works.items():
-                seen[name].append(self._attempt(lambda work=work: self._between_events(work)) / count)
-        self._attempt(op.module.check)
-        every = self.meet(seen)
-        return tuple([round(max(t), 3) for t in zip(*(e[name] for e in every), strict=True)] for name in seen)
-
-    def _inputs(self, op, dims: dict[str, int]) -> list:
-        """Normal numbers, other ones on every rank: only times come of them, and bits against `exact`."""
-        import torch
-
-        made = []
-        for i, (dtype, shape) in enumerate(op.PARAMETERS.values()):
-            generator = torch.Generator(device=self.device).manual_seed(100 * self.rank + i)
-            local = op.local_shape(shape, dims)
-            scale = max(1, local[-1]) ** -0.25 if len(local) > 1 else 1.0
-            made.append((torch.randn(local, generator=generator, device=self.device) * scale).to(dtype))
-        return made
-
-    def _check_bits(self, op, x: list, dims: dict[str, int]) -> None:
-        """RuntimeError where a call has other bits than `exact`."""
-        import torch
-
-        if op.why_not:
-            raise RuntimeError(f"it does not run fused: {op.why_not}")
-        again = [t.clone() for t in x]
-        ours, exact = op(*[t.clone() for t in x], **dims), op.exact(*again, **dims)
-        torch.cuda.synchronize(self.device)
-        op.module.check()
-        pairs = zip(*(r if isinstance(r, tuple) else (r,) for r in (ours, exact)), strict=True)
-        if not all(torch.equal(a, b) for a, b in pairs):
-            raise RuntimeError("a call has other bits than `exact`")
-
-    def _between_events(self, work: Callable) -> float:
-        """Microseconds of work that begins when all ranks have come here."""
-        import torch
-        import torch.distributed as dist
-
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize(self.device)
-        dist.all_reduce(self.token)
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1e3
-
-    def _captured(self, call: Callable, count: int, eager: bool) -> Callable:
-        """`count` calls as work for the GPU."""
-        import torch
-
-        def repeated() -> None:
-            for _ in range(count):
-                call()
-
-        def capture():
-            for _ in range(2):
-                call()
-            torch.cuda.synchronize(self.device)
-
-        self._attempt(capture)
-        if eager:
-            return repeated
-        graph = torch.cuda.CUDAGraph()
-
-        def record() -> None:
-            with torch.cuda.graph(graph):
-                repeated()
-
-        self._attempt(record)
-        return graph.replay
+    def end(self) -> None:
+        """Ends all processes."""
+        self._leave()
+        if self.compilers:
+            self.compilers.end()
+        self.compilers = None
 
 
 class Measured:
-    """Rank 0's clock."""
+    """A clock: a bench, and where the modules come from."""
 
-    def __init__(self, here: Ranks, made: Schedule, world: World) -> None:
-        import torch
-        import triton
+    def __init__(self, bench: Bench, modules: Modules) -> None:
+        self.bench, self.modules = bench, modules
+        self.gpu, self.versions, self.rehearsal = bench.gpu, bench.versions, bench.shared
 
-        self.here, self.made, self.world, self.rehearsal = here, made, world, here.shared
-        names = " and ".join(sorted(set(here.names)))
-        self.gpu = f"{names}, shared by {here.world} ranks" if here.shared else names
-        self.versions = {"torch": torch.__version__, "triton": triton.__version__, "cuda": str(torch.version.cuda)}
+    def measure(self, job: Job, ahead: Sequence[Job] = ()) -> list[Result]:
+        try:
+            task = self._task(job)
+        except NoModule as why:
+            return self._results(job, {"failed": str(why)})
+        if task["module"] not in self.bench.compiled:
+            self.bench.compile([task, *self._tasks(ahead[:MOST_COMPILERS])])
+        return self._results(job, self.bench.ask(task))
 
-    def measure(self, job: Job) -> list[Result]:
-        name, op = job.space.op.name, schedule_of(job.space, job.setting)
-        alone = replace(self.made, ops=(op,), gradients=())
-        found: dict | str = self._unproven(alone)
-        if not found:
-            text = render_module(alone, (self.world,))
-            task = (text, name, sizes(self.world), [dict(c) for c in job.sizes])
-            self.here.meet(task)
-            found = self.here.measure(*task)
+    def compile_all(self, found: Sequence[Candidates]) -> None:
+        """Every setting of these candidates that has a module."""
+        for space in found:
+            beside = [s for i in range(space.steps) for s in space.step(i, space.base) if s is not None]
+            self.bench.compile(self._tasks([Job(space, s, space.calls) for s in (space.base, *beside)]))
+
+    def _tasks(self, jobs: Sequence[Job]) -> list[dict]:
+        found = []
+        for job in jobs:
+            try:
+                found.append(self._task(job))
+            except NoModule:  # which is said when its turn comes
+                continue
+        return found
+
+    def _task(self, job: Job) -> dict:
+        where = {"module": self.modules.path(job), "op": job.space.name, "world": sizes(self.bench.world)}
+        return {**where, "calls": [dict(c) for c in job.sizes]}
+
+    def _results(self, job: Job, answer: dict) -> list[Result]:
         results = []
         for i, bound in enumerate(job.sizes):
-            made = Result(name, self.world, bound, job.setting)
-            if isinstance(found, str):
-                results.append(replace(made, failed=found))
+            made = Result(job.space.name, self.bench.world, bound, job.setting, compared=job.compared)
+            if "failed" in answer:
+                results.append(replace(made, failed=answer["failed"]))
             else:
-                us, library = found[i]
-                results.append(replace(made, us=tuple(us), library=tuple(library)))
+                us, library, eager_us, eager_library = map(tuple, answer["found"][i])
+                results.append(replace(made, us=us, library=library, eager_us=eager_us, eager_library=eager_library))
         return results
 
-    def _unproven(self, alone: Schedule) -> str:
-        """Why the plan is not proven for these ranks."""
-        refuted = [r.message for v in prove_worlds(alone, [self.world]) for r in v.refutations]
-        return f"not proven: {refuted[0]}" if refuted else ""
+
+class Benches:
+    """The bench that is at work, one at a time, and what goes with it; both kinds of clocks come from here."""
+
+    def __init__(self, gpus: int, share_gpu: bool) -> None:
+        self.gpus, self.share_gpu = gpus, share_gpu
+        self.bench: Bench | None = None
+        self.rendered: Rendered | None = None
+
+    def _of(self, world: World) -> Bench:
+        if self.bench is None or self.bench.world != world:
+            self.end()
+            self.bench = Bench(world, self.gpus, self.share_gpu)
+        return self.bench
+
+    def of_spec(self, ready) -> Measured:
+        """The clock for a spec that was read (tuning.Prepared)."""
+        bench, self.rendered = self._of(ready.world), Rendered(ready.made, ready.world)
+        return Measured(bench, self.rendered)
+
+    def of_kit(self, kit) -> Measured:
+        """The clock for a kit; all its modules are compiled first."""
+        clock = Measured(self._of(kit.world), kit)
+        clock.compile_all(kit.found)
+        return clock
+
+    def end(self) -> None:
+        for part in (self.bench, self.rendered):
+            if part:
+                part.end()
+        self.bench = self.rendered = None
+
+
+class Rendered:
+    """Modules printed as they are asked for, into a folder that goes with it."""
+
+    def __init__(self, made: Schedule, world: World) -> None:
+        self.made, self.world = made, world
+        self.folder = tempfile.mkdtemp(prefix="chunkdsl-tune-")
+        self.paths: dict[tuple, str] = {}
+
+    def path(self, job: Job) -> str:
+        key = job.space.name, job.setting
+        if key not in self.paths:
+            text = module_text(self.made, self.world, job)
+            self.paths[key] = os.path.join(self.folder, f"m{len(self.paths)}.py")
+            with open(self.paths[key], "w", encoding="utf-8") as file:
+                file.write(text)
+        return self.paths[key]
+
+    def end(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def module_text(made: Schedule, world: World, job: Job) -> str:
+    """The module of one op in a setting, alone. NoModule where it is not proven for these ranks."""
+    from chunkdsl.check.worlds import prove_worlds
+    from chunkdsl.render.module import render_module
+    from chunkdsl.tune.space import schedule_of
+
+    alone = replace(made, ops=(schedule_of(job.space, job.setting),), gradients=())
+    refuted = [r.message for v in prove_worlds(alone, [world]) for r in v.refutations]
+    if refuted:
+        raise NoModule(f"not proven: {refuted[0]}")
+    return render_module(alone, (world,))

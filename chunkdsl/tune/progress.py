@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
-from chunkdsl.tune.evidence import Setting
+from chunkdsl.tune.evidence import Setting, Sizes
 from chunkdsl.tune.search import Job
 
 WIDTH = 24
@@ -25,7 +25,8 @@ class Progress:
         if spent >= self.limit:
             return False
         left = time_left(done - self.first, self.total - done, spent, self.limit)
-        text = f"{bar(done, self.total)} {job.space.op.name}: {setting_text(job.setting)}"
+        what = setting_text(job.setting) if job.compared else f"the gate, {sizes_text(job.sizes[0])}"
+        text = f"{bar(done, self.total)} {job.space.name}: {what}"
         text += f"   {clock_text(left)} left" if done > self.first else ""
         self.out.write(f"\r\033[2K{text[:118]}" if self.live else f"{text}\n")
         self.out.flush()
@@ -49,6 +50,11 @@ def bar(done: int, total: int) -> str:
 def clock_text(seconds: float) -> str:
     """`1:05`."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def sizes_text(sizes: Sizes) -> str:
+    """`M = 64, N = 128`."""
+    return ", ".join(f"{name} = {value}" for name, value in sizes)
 
 
 def setting_text(setting: Setting) -> str:

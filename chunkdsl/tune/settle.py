@@ -1,20 +1,16 @@
 """What a build takes from the file beside a spec: for every key that was tuned the value that was measured as fastest,
 and a gate for each number of ranks that was measured. Everything else is as the cost model has it.
 
-A module has one transport for all its sizes and ranks: the best of those measured on as many ranks as the mesh
-declares, else on the most. The gate goes by size: a size belongs to the smallest measured one that is not below it, and
-runs fused from the first of these from which on fused calls are faster together.
+A module has one setting for all its sizes and ranks: the best of those measured on as many ranks as the mesh declares,
+else on the most. The gate goes by size (gates.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import statistics
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
-from math import log
 
 import chunkdsl
 from chunkdsl.check import tuning as rules
@@ -27,9 +23,10 @@ from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.schedule import Schedule
 from chunkdsl.plan.settled import Gate, Settled, Settlement, Tuning
 from chunkdsl.plan.summary import gate_text
-from chunkdsl.tune.evidence import Malformed, Result, Setting, Tuned, load
-from chunkdsl.tune.search import ranking, table
-from chunkdsl.tune.space import KEYS, Space, labels, part_of, schedule_of, settlement_of
+from chunkdsl.tune.evidence import Malformed, Setting, Tuned, load
+from chunkdsl.tune.gates import gate_of
+from chunkdsl.tune.scores import ranking, table
+from chunkdsl.tune.space import Space, keys_of, labels, part_of, schedule_of, settlement_of
 
 LARGEST = 16 << 20  # bytes of a file
 
@@ -138,10 +135,10 @@ class _Told:
 
 def _take(found: Settlement, space: Space, setting: Setting, told: _Told) -> None:
     """The setting in place of what the model says of its op."""
-    named: Mapping[str, Value] = labels(space.trials.collectives)
+    named: Mapping[str, Value] = labels(space.trials)
     mine = settlement_of(space, setting, told.why) or {}
     for label, v in named.items():
-        for key in KEYS:
+        for key in keys_of(v):
             found.pop((v, key), None)
             settled = mine.get((v, key))
             if settled is None and (v, key) in space.trials.said:  # as the rules have it
@@ -153,24 +150,6 @@ def _take(found: Settlement, space: Space, setting: Setting, told: _Told) -> Non
 
 def _gate_is_open(op: Op) -> bool:
     return not any(v.policy.fuse_from or v.policy.fallback not in (None, "nccl") for v in values_of(op))
-
-
-def gate_of(tuned: Tuned, op: str, world: World) -> FuseFrom | None:
-    """The gate under which all sizes together were fastest with the best setting; None where none can be written: the
-    sizes differ in more than one dim."""
-    order = ranking(tuned, op, world)
-    results = table(tuned, op, world)[order[0][1]] if order else {}
-    dims = {name for sizes in results for name, _ in sizes if len({dict(s)[name] for s in results}) > 1}
-    if len(dims) > 1 or not results:
-        return None
-    dim = next(iter(dims), "")
-    by_size: list[tuple[int, Result]] = sorted((dict(sizes).get(dim, 0), r) for sizes, r in results.items())
-    lead = [log(statistics.median(r.us) / statistics.median(r.library)) for _, r in by_size]
-    won = list(accumulate(lead, initial=0.0))  # by the gate in front of size i: all below it run unfused
-    at = max(range(len(won)), key=lambda i: (won[i], -i))
-    if at == len(by_size):
-        return FuseFrom(None)
-    return FuseFrom(by_size[at - 1][0] + 1, dim) if at else FuseFrom(0)
 
 
 def _merged(by_model: Settled | None, gates: Mapping[World, FuseFrom], here: World, told: _Told) -> Settled:

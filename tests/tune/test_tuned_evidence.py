@@ -11,16 +11,19 @@ SETTING = (("all_gather", "chunk", "4 MiB"), ("all_gather", "route", "ring"), ("
 TUNED = Tuned(ORIGIN, (
     Result("f", 2, (("M", 64), ("K", 8)), SETTING, (5.0, 6.5, 5.5), (8.0, 8.0, 7.0)),
     Result("f", (2, 4), (), (), failed="no room"),
+    Result("f", 2, (("M", 128),), (), (5.0,), (8.0,), "", (12.0,), (10.0,), compared=False),
 ))  # fmt: skip
 
 
 def test_what_is_written_is_read():
     assert load(dump(TUNED)) == TUNED
-    assert dump(load(dump(TUNED))) == dump(TUNED) and len(dump(TUNED).splitlines()) == 10
+    assert dump(load(dump(TUNED))) == dump(TUNED) and len(dump(TUNED).splitlines()) == 11
 
 
 def test_a_ratio_is_of_medians_and_endless_where_it_failed():
-    assert [r.ratio for r in TUNED.results] == [5.5 / 8, float("inf")]
+    never = float("inf")
+    assert [r.ratio for r in TUNED.results] == [5.5 / 8, never, 5 / 8]
+    assert [r.ratios for r in TUNED.results] == [(5.5 / 8,), (never, never), (5 / 8, 12 / 10)]
 
 
 def changed(*path, to):
@@ -40,7 +43,7 @@ def changed(*path, to):
         ("[" * 100_000, "not JSON"),
         ("[]", "does not say"),
         (changed("format", to="a plan"), "does not say"),
-        (changed("version", to=2), "it has version 2 of the format, this reads 1"),
+        (changed("version", to=1), "it has version 1 of the format, this reads 2"),
         (changed("spec", to=None), '"spec" is missing'),
         (changed("rehearsal", to=0), '"rehearsal"'),
         (changed("versions", "torch", to=2), '"versions"'),
@@ -52,6 +55,8 @@ def changed(*path, to):
         (changed("results", 0, "us", 1, to=0), '"us" is out of range'),
         (changed("results", 0, "us", 1, to=True), '"us" is out of range'),
         (changed("results", 0, "us", to=[5.0]), "rounds without times of both"),
+        (changed("results", 2, "eager_us", to=[5.0, 6.0]), "rounds without times of both"),
+        (changed("results", 0, "compared", to=1), '"compared"'),
         (changed("results", 0, "failed", to="but it did not"), "neither times nor a failure"),
         (changed("results", 1, "failed", to=""), "neither times nor a failure"),
         (changed("results", 0, "setting", to={"all_gather": "ring"}), '"setting"'),

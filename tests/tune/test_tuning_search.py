@@ -7,7 +7,8 @@ from tuned_specs import CALLS, Table, empty, found
 
 from chunkdsl.cost.transports import text_of
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, Place
-from chunkdsl.tune.search import next_job, progress, ranking, search
+from chunkdsl.tune.scores import ranking
+from chunkdsl.tune.search import next_jobs, progress, search
 from chunkdsl.tune.space import schedule_of, unchosen, value_of
 
 
@@ -20,7 +21,7 @@ def run(clock, tuned=None, limit=1000):
         left[0] -= 1
         return left[0] >= 0
 
-    for more in search(spaces, tuned, 2, CALLS, clock.measure, may_go_on):
+    for more in search(spaces, tuned, 2, clock.measure, may_go_on):
         tuned = more
     return tuned
 
@@ -42,9 +43,14 @@ def test_what_is_tried_is_legal_open_and_differs():
                 made.append(schedule_of(space, setting))
         assert None not in made and len({unchosen(m) for m in made}) == len(made) == space.count
     keys = {(label, key) for label, parts in found()["mlp"].options for part in parts for key, _ in part}
-    assert keys <= {("all_gather", "chunk"), ("reduce_scatter", "place"), ("reduce_scatter", "route")}
+    products = {(label, key) for label in ("product", "product 2") for key in ("tile", "stages", "warps")}
+    mine = {"all_gather": {"chunk", "side"}, "reduce_scatter": {"place", "route", "side", "via"}}
+    assert keys <= {(label, key) for label, of in mine.items() for key in of} | products
+    assert {("all_gather", "chunk"), ("reduce_scatter", "place"), ("product", "tile"), ("product 2", "tile")} <= keys
     routes = {text for _, parts in found()["up"].options for part in parts for key, text in part if key == "route"}
     assert routes == {"swizzle", "direct", "ring"}
+    tiles = {text for _, parts in found()["up"].options for part in parts for key, text in part if key == "tile"}
+    assert "128x128x64" in tiles and not tiles & {"128x256x64"}, "that of the rules is no other"
 
 
 def test_all_is_measured_once_at_all_sizes_and_the_fastest_wins():
@@ -61,8 +67,9 @@ def test_all_is_measured_once_at_all_sizes_and_the_fastest_wins():
 def test_later_collectives_are_tried_beside_the_best_of_the_earlier():
     clock = Table(by_chunk)
     run(clock)
-    late = [setting for op, setting, _ in clock.jobs if op == "mlp"][-1]
-    assert ("all_gather", "chunk", "8 MiB") in late and any(label == "reduce_scatter" for label, *_ in late)
+    late = [setting for op, setting, _ in clock.jobs if op == "mlp"]
+    late = [setting for setting in late if any(label == "reduce_scatter" for label, *_ in setting)]
+    assert late and all(("all_gather", "chunk", "8 MiB") in setting for setting in late)
 
 
 @pytest.mark.parametrize("limit", [1, 5])
@@ -70,7 +77,7 @@ def test_a_search_goes_on_where_it_stopped(limit):
     whole, first, second = Table(by_chunk), Table(by_chunk), Table(by_chunk)
     wanted = run(whole)
     part = run(first, limit=limit)
-    assert len(first.jobs) == limit and progress(list(found().values()), part, 2, CALLS) == limit
+    assert len(first.jobs) == limit and progress(list(found().values()), part, 2) == limit
     assert run(second, part) == wanted and first.jobs + second.jobs == whole.jobs
 
 
@@ -83,8 +90,8 @@ def test_time_that_runs_out_is_missed_by_all_ops_alike():
 
 def test_a_new_size_is_measured_for_every_setting_and_nothing_again():
     tuned = run(Table(by_chunk))
-    more = (*CALLS, (("M", 2048),))
-    job = next_job(list(found().values()), tuned, 2, more)
+    more = [replace(space, calls=(*CALLS, (("M", 2048),))) for space in found().values()]
+    job, *_ = next_jobs(more, tuned, 2)
     assert job.setting == job.space.base and job.sizes == ((("M", 2048),),)
 
 
@@ -110,12 +117,12 @@ def test_the_op_without_tuning_stays_unless_it_is_clearly_beaten(gain, stays):
 
 def test_nothing_is_best_where_everything_fails():
     tuned = run(Table(lambda op, setting, rows: None))
-    assert ranking(tuned, "up", 2) == [] and next_job(list(found().values()), tuned, 2, CALLS) is None
+    assert ranking(tuned, "up", 2) == [] and next_jobs(list(found().values()), tuned, 2) == []
 
 
 def test_results_of_other_ranks_are_other_results():
     tuned = run(Table(by_chunk))
-    assert next_job(list(found(4).values()), tuned, 4, CALLS).setting == found(4)["up"].base
+    assert next_jobs(list(found(4).values()), tuned, 4)[0].setting == found(4)["up"].base
     moved = replace(tuned, results=tuple(replace(r, world=4) for r in tuned.results))
     assert ranking(moved, "up", 2) == [] and ranking(moved, "up", 4)
 

@@ -31,7 +31,7 @@ def checked():
 @cache
 def found(world=2):
     """Spaces by op."""
-    return {s.op.name: s for s in spaces(checked().program, world)[1]}
+    return {s.name: s for s in spaces(checked().program, world, {"up": CALLS, "mlp": CALLS})[1]}
 
 
 def empty():
@@ -39,18 +39,20 @@ def empty():
 
 
 class Table:
-    """A clock: (microseconds, the library's) of (op, setting, rows) by a function; None where it fails."""
+    """A clock: (microseconds, the library's) of (op, setting, rows) by a function, which may give the same of calls one
+    by one after these two; None where it fails."""
 
     gpu, rehearsal, versions = "NVIDIA H200", False, {"torch": "2.11.0"}
 
     def __init__(self, times, world=2):
-        self.times, self.world, self.jobs = times, world, []
+        self.times, self.world, self.jobs, self.gates = times, world, [], []
 
-    def measure(self, job):
-        self.jobs.append((job.space.op.name, job.setting, job.sizes))
+    def measure(self, job, ahead=()):
+        (self.jobs if job.compared else self.gates).append((job.space.name, job.setting, job.sizes))
         results = []
         for sizes in job.sizes:
-            t = self.times(job.space.op.name, dict(((a, b), c) for a, b, c in job.setting), dict(sizes)["M"])
-            done = {"failed": "no room"} if t is None else {"us": (t[0],) * 3, "library": (t[1],) * 3}
-            results.append(Result(job.space.op.name, self.world, sizes, job.setting, **done))
+            t = self.times(job.space.name, dict(((a, b), c) for a, b, c in job.setting), dict(sizes)["M"])
+            names = ("us", "library", "eager_us", "eager_library")
+            done = {"failed": "no room"} if t is None else {n: (x,) * 3 for n, x in zip(names, t, strict=False)}
+            results.append(Result(job.space.name, self.world, sizes, job.setting, compared=job.compared, **done))
         return results
