@@ -18,7 +18,7 @@ from typing import Protocol
 from chunkdsl.ir.meshes import World, ranks_of, sizes
 from chunkdsl.plan.schedule import Schedule
 from chunkdsl.tune.evidence import Result
-from chunkdsl.tune.group import Compilers, Gone, Group, rank_environments
+from chunkdsl.tune.group import GRACE, Compilers, Gone, Group, rank_environments
 from chunkdsl.tune.search import Candidates, Job
 from chunkdsl.tune.worker import NEEDED
 
@@ -110,7 +110,7 @@ class Bench:
 
     def _leave(self) -> None:
         if self.group:
-            self.group.end()
+            self.group.end(GRACE)
         self.group = None
 
     def end(self) -> None:

@@ -5,6 +5,7 @@ Knows nothing of settings.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -20,7 +21,7 @@ from chunkdsl.tune.worker import COMPILE, SHARED
 COMMAND = (sys.executable, "-m", "chunkdsl.tune.worker")
 LOOK = 0.2  # seconds between looks at processes that say nothing
 GRACE = 10.0  # seconds that processes have to leave by themselves
-SETTLE = 10.0  # seconds for the others to follow one that has ended, so that the first cause is among what is told
+SETTLE = 10.0  # seconds between the end of a process's output and its own
 TOLD = 400  # characters of what a process said last
 
 
@@ -69,20 +70,19 @@ class Group:
             if ready:
                 more = os.read(out.fileno(), 1 << 16)
                 if not more:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self.processes[0].wait(SETTLE)
                     self._give_up("rank 0 has closed its output")
                 self._text += more
             elif any(p.poll() is not None for p in self.processes):
                 self._give_up("a rank has ended")
             elif time.monotonic() > until:
-                self._give_up(f"no answer within {seconds:.0f} s: a rank hangs", 0.0)
+                self._give_up(f"no answer within {seconds:.0f} s: a rank hangs")
         line, _, self._text = self._text.partition(b"\n")
         return line
 
-    def _give_up(self, why: str, settle: float = SETTLE):
+    def _give_up(self, why: str):
         """Gone, with all that is known of who has ended and what it said last."""
-        until = time.monotonic() + settle
-        while time.monotonic() < until and any(p.poll() is None for p in self.processes):
-            time.sleep(LOOK / 4)
         codes = {rank: p.poll() for rank, p in enumerate(self.processes)}
         ended = [f"rank {rank} ended with {code}{self._last_words(rank)}" for rank, code in codes.items() if code]
         self.end(0.0)
@@ -94,15 +94,13 @@ class Group:
         lines = [line for line in said.read().decode("utf-8", "replace").splitlines() if line.strip()]
         return f": {lines[-1].strip()[:TOLD]}" if lines else ""
 
-    def end(self, grace: float = GRACE) -> None:
-        """Closes what the first process reads, which ends them all, and kills those that stay. Once is enough."""
+    def end(self, grace: float) -> None:
+        """Closes what the first process reads, which ends them all, and after `grace` seconds kills those that stay.
+        Once is enough."""
         until = time.monotonic() + grace
         for process in self.processes[:1]:
-            if process.stdin:
-                try:
-                    process.stdin.close()
-                except OSError:
-                    pass
+            with contextlib.suppress(OSError):
+                process.stdin.close()
         for process in self.processes:
             try:
                 process.wait(max(0.0, until - time.monotonic()))

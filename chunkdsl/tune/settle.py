@@ -24,7 +24,7 @@ from chunkdsl.plan.schedule import Schedule
 from chunkdsl.plan.settled import Gate, Settled, Settlement, Tuning
 from chunkdsl.plan.summary import gate_text
 from chunkdsl.tune.evidence import Malformed, Setting, Tuned, load
-from chunkdsl.tune.gates import gate_of
+from chunkdsl.tune.gates import CAPTURED, EAGER, gate_of, gate_reason
 from chunkdsl.tune.scores import ranking, table
 from chunkdsl.tune.space import Space, keys_of, labels, part_of, schedule_of, settlement_of
 
@@ -90,9 +90,8 @@ def settle_tuned(program: Program, made: Schedule, by_model: Settlement, path: s
         worlds |= measured
         told = _Told(tuned, op.name, world)
         _take(found, space, order[0][1], told)
-        gates = {at: g for at in measured if (g := gate_of(tuned, op.name, at))}
-        if gates and _gate_is_open(op):
-            found[op, "fuse_from"] = _merged(by_model.get((op, "fuse_from")), gates, made.world, told)
+        if _gate_is_open(op):
+            _take_gates(found, op, by_model.get((op, "fuse_from")), tuned, made.world)
     if not worlds:
         return by_model
     found.tuning = _tuning(tuned, sorted(worlds, key=ranks_of), path)
@@ -148,12 +147,22 @@ def _take(found: Settlement, space: Space, setting: Setting, told: _Told) -> Non
                 found[v, key] = replace(settled, runner_up=runner_up, margin=margin)
 
 
+def _take_gates(found: Settlement, op: Op, by_model: Settled | None, tuned: Tuned, here: World) -> None:
+    """Gates of calls in CUDA graphs, and of others where such were measured. `here`: what the mesh declares."""
+    measured = {r.world for r in tuned.results if r.op == op.name}
+    for key, way in (("fuse_from", CAPTURED), ("eager_from", EAGER)):
+        gates = {at: g for at in measured if (g := gate_of(tuned, op.name, at, (way,)))}
+        if gates:
+            why = gate_reason(tuned, op.name, here, way) if here in gates else by_model.why if by_model else ""
+            found[op, key] = _merged(by_model, gates, here, why)
+
+
 def _gate_is_open(op: Op) -> bool:
     return not any(v.policy.fuse_from or v.policy.fallback not in (None, "nccl") for v in values_of(op))
 
 
-def _merged(by_model: Settled | None, gates: Mapping[World, FuseFrom], here: World, told: _Told) -> Settled:
-    """Measured gates for the ranks that were measured, the model's for the others. `here`: what the mesh declares."""
+def _merged(by_model: Settled | None, gates: Mapping[World, FuseFrom], here: World, why: str) -> Settled:
+    """Measured gates for the ranks that were measured, the model's for the others."""
     model: Gate = by_model.value if by_model and by_model.value else Gate(FuseFrom(0), "nccl")
     rows: tuple[tuple[World, FuseFrom], ...] = ()
     for world in in_order({*gates, *(world for world, _ in model.by_world)}):
@@ -162,6 +171,5 @@ def _merged(by_model: Settled | None, gates: Mapping[World, FuseFrom], here: Wor
             rows = (*rows, (world, gate))
     gate = Gate(model.fuse_from, "nccl", rows)
     gate = replace(gate, fuse_from=gate.at(here) if rows else FuseFrom(0))
-    why = told.why if here in gates else by_model.why if by_model else ""
     return Settled(gate, gate_text(gate.fuse_from), why)
 
