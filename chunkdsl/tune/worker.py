@@ -66,7 +66,8 @@ class Ranks:
         """The answer to a task, the same on every rank."""
         instance = None
         try:
-            instance = self._attempt(lambda: self._instance(task))
+            module, cls = self._attempt(lambda: load(task["module"]))
+            instance = self._attempt(lambda: self._instance(module, cls, task))
             op = getattr(instance, task["op"])
             answer = {"found": [self._times(op, dims, i == 0) for i, dims in enumerate(task["calls"])]}
         except Failed as why:
@@ -100,9 +101,8 @@ class Ranks:
         self.meet(None, error)
         return made
 
-    def _instance(self, task: dict):
-        """The module's class, made for the largest of the calls. Gates are open: what is timed is the fused code."""
-        module, cls = load(task["module"])
+    def _instance(self, module, cls, task: dict):
+        """The module's class, made for the largest of the calls. What fails in it fails on all ranks."""
         mesh, shape = None, tuple(task["world"])
         if len(shape) > 1:
             from torch.distributed.device_mesh import init_device_mesh
@@ -208,7 +208,7 @@ def _repeated(call: Callable, count: int) -> Callable:
 
 
 def load(path: str) -> tuple:
-    """(module, its class) of a generated file, with all gates open."""
+    """(module, its class) of a generated file, with all gates open: what is timed is the fused code."""
     spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
