@@ -46,6 +46,7 @@ ORDER = (
     "settings",
     "pipeline",
     "tuning",
+    "kits",
     "api",
     "editor",
     "lsp",

@@ -68,11 +68,29 @@ def test_sizes_are_those_that_were_asked_for(capsys):
     assert {(r["sizes"]["M"], *r["world"]) for r in results()} == {(64, 2), (128, 2), (512, 2)}
 
 
+def test_an_op_may_be_tuned_alone_at_sizes_of_its_own(capsys):
+    """Sizes that differ in dims which an op does not have are one size."""
+    Path("up.chunk").write_text(f"""dim N = 16..4096 step 16
+tensor v : bf16[N @ tp, 1024]
+{SPEC}op wide(x, v) -> h {{ h = all_gather(x) @ v.T with {{ route = swizzle, via = copy_engine, chunk = 2 MiB }} }}
+""")
+    argv = ["--shapes", "M=64,128", "--shapes", "N=16,32", "--shapes", "wide.M=256"]
+    assert call(capsys, "--world", 2, *argv, "--op", "wide")[0] == 0
+    assert {(r["op"], *r["sizes"].values()) for r in results()} == {("wide", 16, 256), ("wide", 32, 256)}
+    assert call(capsys, "--world", 2, *argv, "--op", "up")[0] == 0
+    assert {(r["op"], r["sizes"]["M"]) for r in results()} == {("wide", 256), ("up", 64), ("up", 128)}
+    assert len({tuple(r["sizes"].items()) for r in results() if r["op"] == "up"}) == 2
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
         (["--shapes", "Q=64"], 2, "CD008"),
         (["--shapes", "M=65"], 2, "CD009"),
+        (["--shapes", "up.M=65"], 2, "CD009"),
+        (["--shapes", "up.Q=64"], 2, "CD008"),
+        (["--shapes", "down.M=64"], 2, "CD039[no-such-op] the spec has no op down"),
+        (["--op", "down"], 2, "CD039[no-such-op] the spec has no op down"),
         (["--world", 1], 2, "CD037[cannot-tune-here] cannot tune here: no op of up.chunk has more than one rank"),
         (["--plot", "p.png"], 2, "CD017"),
         (["--shapes", "M=a"], 2, ""),
