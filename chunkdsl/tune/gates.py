@@ -30,10 +30,10 @@ def gate_of(tuned: Tuned, op: str, world: World, how: Iterable[str] = (CAPTURED,
     return _gate(results, tuple(ways)) if ways else None
 
 
-def gate_reason(tuned: Tuned, op: str, world: World, way: str) -> str:
-    """Why the gate of calls that are made in this way is where it is, for a person."""
+def gate_reason(tuned: Tuned, op: str, world: World, how: Iterable[str] = (CAPTURED, EAGER)) -> str:
+    """Why the gate of calls that are made in these ways is where it is, for a person."""
     best = ranking(tuned, op, world)[0][1]
-    lost = [sizes for sizes, r in sorted(table(tuned, op, world)[best].items()) if not won(r, (way,))]
+    lost = [sizes for sizes, r in sorted(table(tuned, op, world)[best].items()) if not won(r, how)]
     where = "; ".join(", ".join(f"{name} = {value}" for name, value in sizes) for sizes in lost)
     return f"tuned: the library is faster for {where}" if lost else "tuned: no slower than the library where measured"
 

@@ -47,8 +47,8 @@ def test_captured_and_eager_calls_have_gates_of_their_own_and_one_for_both_is_th
     assert gate(graph, eager, [CAPTURED]) == FuseFrom(2048, "M") and gate(graph, eager, [EAGER]) == FuseFrom(4096, "M")
     assert gate(graph, eager) == FuseFrom(4096, "M")
     tuned = empty().with_more(results(graph, eager))
-    assert gate_reason(tuned, "f", 2, EAGER) == "tuned: the library is faster for M = 512; M = 2048"
-    assert gate_reason(empty().with_more(results({512: 0.9})), "f", 2, CAPTURED).startswith("tuned: no slower")
+    assert gate_reason(tuned, "f", 2, [EAGER]) == "tuned: the library is faster for M = 512; M = 2048"
+    assert gate_reason(empty().with_more(results({512: 0.9})), "f", 2, [CAPTURED]).startswith("tuned: no slower")
 
 
 def test_calls_that_were_not_measured_have_no_gate():
