@@ -24,7 +24,7 @@ from chunkdsl.plan.schedule import Schedule
 from chunkdsl.plan.settled import Gate, Settled, Settlement, Tuning
 from chunkdsl.plan.summary import gate_text
 from chunkdsl.tune.evidence import Malformed, Setting, Tuned, load
-from chunkdsl.tune.gates import gate_of, gate_reason
+from chunkdsl.tune.gates import CAPTURED, EAGER, gate_of, gate_reason
 from chunkdsl.tune.scores import ranking, table
 from chunkdsl.tune.space import Space, keys_of, labels, part_of, schedule_of, settlement_of
 
@@ -148,12 +148,13 @@ def _take(found: Settlement, space: Space, setting: Setting, told: _Told) -> Non
 
 
 def _take_gates(found: Settlement, op: Op, by_model: Settled | None, tuned: Tuned, here: World) -> None:
-    """One gate for all calls, in CUDA graphs and one by one. `here`: what the mesh declares."""
+    """Gates of calls in CUDA graphs, and of others where such were measured. `here`: what the mesh declares."""
     measured = {r.world for r in tuned.results if r.op == op.name}
-    gates = {at: g for at in measured if (g := gate_of(tuned, op.name, at))}
-    if gates:
-        why = gate_reason(tuned, op.name, here) if here in gates else by_model.why if by_model else ""
-        found[op, "fuse_from"] = _merged(by_model, gates, here, why)
+    for key, way in (("fuse_from", CAPTURED), ("eager_from", EAGER)):
+        gates = {at: g for at in measured if (g := gate_of(tuned, op.name, at, (way,)))}
+        if gates:
+            why = gate_reason(tuned, op.name, here, (way,)) if here in gates else by_model.why if by_model else ""
+            found[op, key] = _merged(by_model, gates, here, why)
 
 
 def _gate_is_open(op: Op) -> bool:

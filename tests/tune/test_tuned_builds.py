@@ -86,6 +86,16 @@ def test_gates_are_measured_for_the_ranks_that_were(settled):
     assert choices(settled(measured(4)))["op", "fuse_from"].value == "2048 along M"
 
 
+def test_calls_one_by_one_have_a_gate_of_their_own(settled):
+    results = [Result("up", 4, calls, (), (0.9,), (1.0,), "", (us,), (1.0,))
+               for calls, us in zip(CALLS, (1.5, 0.9), strict=True)]  # fmt: skip
+    made = settled(empty().with_more(results))
+    gate, told = made.schedule.ops[0].gate, choices(made)
+    assert gate.of(True).at(4) == FuseFrom(1024, "M") and gate.of(False).at(4) == FuseFrom(4096, "M")
+    assert told["op", "eager_from"].why == "tuned: the library is faster for M = 1024"
+    assert told["op", "fuse_from"].why == "tuned: no slower than the library where measured"
+
+
 def test_results_for_the_ranks_of_the_mesh_go_first(settled):
     def other(op, setting, rows):
         return (0.8 if setting.get(("all_gather", "chunk")) == "2 MiB" else 0.9) * rows, rows
