@@ -8,8 +8,10 @@ GPUs the ops run fused, without them the module runs its fallback on gloo. Embed
 their gradients are each rank's tokens' share, added up by an all-reduce. So are those of the norms inside the ops,
 Partial by their type; the layers add them up.
 
---save FOLDER writes a checkpoint at the end, --resume FOLDER starts from one: on any number of ranks that divides 4
-heads. --csv FILE, --tensorboard FOLDER and --plot FILE keep the losses.
+--save FOLDER writes a checkpoint at the end, FOLDER/step-50, and --every STEPS some on the way: weights, state of the
+optimizer, the step, and how far the drawing of data has come. --resume FOLDER/step-50 goes on from there as if the run
+had not ended, on any number of ranks that divides 4 heads. --csv FILE, --tensorboard FOLDER and --plot FILE keep the
+losses.
 
 Exit codes: 0 the losses agree, 1 they do not, 2 it could not run.
 """
@@ -28,6 +30,7 @@ import torch.distributed.checkpoint as checkpoint
 import torch.nn.functional as F
 from ranks import CannotRun, add_module_arguments, built_module, load, on_ranks, shard
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 WIDTH, HEADS, LENGTH, BATCH, LAYERS, SYMBOLS = 64, 4, 64, 4, 2, 128
 EPS = 1e-5  # of the norms, as the spec has it
@@ -39,7 +42,8 @@ def main():
     add_module_arguments(parser, "examples/tiny_llm.chunk")
     parser.add_argument("--steps", default=50, type=int)
     parser.add_argument("--save", type=Path, metavar="FOLDER")
-    parser.add_argument("--resume", type=Path, metavar="FOLDER")
+    parser.add_argument("--every", type=int, metavar="STEPS", help="with --save: also after each so many steps")
+    parser.add_argument("--resume", type=Path, metavar="CHECKPOINT")
     parser.add_argument("--csv", type=Path, metavar="FILE")
     parser.add_argument("--tensorboard", type=Path, metavar="FOLDER", help="needs the package tensorboard")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="the two curves as an SVG image")
@@ -121,22 +125,52 @@ def models(m, device):
     return Decoder(parallel).to(device), Decoder(dense).to(device)
 
 
-def same_weights(parallel, dense):
-    """Make the dense model's weights those of the parallel one. Collective."""
+def same_state(models, optimizers):
+    """Make weights and optimizer of the dense model those of the parallel one. Collective."""
+    (parallel, dense), (ours, theirs) = models, optimizers
+
+    def whole(t):
+        return t.full_tensor() if hasattr(t, "full_tensor") else t
+
+    twins = {name.replace(".weights.", "."): p for name, p in dense.named_parameters()}
     with torch.no_grad():
-        theirs = {name.replace(".weights.", "."): p for name, p in dense.named_parameters()}
-        for name, ours in parallel.named_parameters():
-            theirs[name].copy_(ours.full_tensor() if hasattr(ours, "full_tensor") else ours)
+        for name, p in parallel.named_parameters():
+            twins[name].copy_(whole(p))
+            theirs.state[twins[name]] = {kind: whole(value).clone() for kind, value in ours.state[p].items()}
 
 
 # ---- training
 
 
-def batch(text, step, device):
-    g = torch.Generator().manual_seed(step)
-    starts = torch.randint(len(text) - LENGTH - 1, (BATCH,), generator=g)
-    rows = torch.stack([text[s : s + LENGTH + 1] for s in starts]).to(device)
-    return rows[:, :-1].reshape(-1), rows[:, 1:].reshape(-1)
+class Batches:
+    """Pieces of the text, drawn at random, the same on every rank."""
+
+    def __init__(self, text, device):
+        self.text, self.device, self.draws = text, device, torch.Generator().manual_seed(0)
+
+    def next(self):
+        """(tokens, targets), each [BATCH x LENGTH]."""
+        starts = torch.randint(len(self.text) - LENGTH - 1, (BATCH,), generator=self.draws)
+        rows = torch.stack([self.text[s : s + LENGTH + 1] for s in starts]).to(self.device)
+        return rows[:, :-1].reshape(-1), rows[:, 1:].reshape(-1)
+
+
+class Run:
+    """What a run goes on from, as torch.distributed.checkpoint takes it: saved by some ranks, read by other numbers."""
+
+    def __init__(self, model, optimizer, batches):
+        self.model, self.optimizer, self.batches, self.step = model, optimizer, batches, 0
+
+    def state_dict(self):
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        draws = self.batches.draws.get_state()
+        return {"model": model, "optimizer": optimizer, "step": self.step, "draws": draws}
+
+    def load_state_dict(self, state):
+        found = {"model_state_dict": state["model"], "optim_state_dict": state["optimizer"]}
+        set_state_dict(self.model, self.optimizer, **found)
+        self.step = state["step"]
+        self.batches.draws.set_state(state["draws"])
 
 
 def train(args, rank, device):
@@ -152,19 +186,16 @@ def train(args, rank, device):
         raise CannotRun(str(why)) from None
     corpus = "\n".join(pydoc_data.topics.topics.values()).encode("ascii", "ignore")
     text = torch.frombuffer(bytearray(corpus), dtype=torch.uint8).long()
-    parallel, dense = models(m, device)
-    optimizers = [torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False) for model in (parallel, dense)]
-    first = 0
+    parallel, dense = both = models(m, device)
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False) for model in both]
+    run = Run(parallel, optimizers[0], Batches(text, device))
     if args.resume is not None:
-        state = {"model": parallel.state_dict(), "step": 0}
-        checkpoint.load(state, checkpoint_id=args.resume)
-        parallel.load_state_dict(state["model"])
-        same_weights(parallel, dense)
-        first = state["step"]
+        checkpoint.load({"run": run}, checkpoint_id=args.resume)
+        same_state(both, optimizers)
     places = torch.arange(LENGTH, device=device).repeat(BATCH)
-    rows, worst = [], 0.0
+    rows, worst, first = [], 0.0, run.step
     for step in range(first, first + args.steps):
-        tokens, targets = batch(text, step, device)
+        tokens, targets = run.batches.next()
         mine, wanted, where = (shard(t, ((total, True),), world, rank) for t in (tokens, targets, places))
         share = F.cross_entropy(parallel(mine, where), wanted, reduction="sum") / total
         share.backward()
@@ -176,14 +207,16 @@ def train(args, rank, device):
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
+        run.step = step + 1
         rows.append((step, loss.item(), reference.item()))
         worst = max(worst, abs(rows[-1][1] - rows[-1][2]) / rows[-1][2])
         if rank == 0:
-            progress(step - first + 1, args.steps, rows[-1])
+            progress(run.step - first, args.steps, rows[-1])
+        due = run.step == first + args.steps or (args.every and run.step % args.every == 0)
+        if args.save is not None and due:
+            checkpoint.save({"run": run}, checkpoint_id=args.save / f"step-{run.step}")
     m.check()
     why = m.mlp.unfused({"T": total})
-    if args.save is not None:
-        checkpoint.save({"model": parallel.state_dict(), "step": first + args.steps}, checkpoint_id=args.save)
     m.close()
     if rank == 0:
         keep(args, rows)

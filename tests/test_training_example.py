@@ -1,4 +1,4 @@
-"""examples/train_tiny_llm.py on CPU processes: losses of the dense model, and a checkpoint of 4 ranks read by 2."""
+"""examples/train_tiny_llm.py on CPU processes: losses of the dense model, and a checkpoint of 4 ranks resumed by 2."""
 
 import csv
 import importlib.util
@@ -33,9 +33,9 @@ def module(tmp_path_factory):
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def train(ranks, folder, *arguments):
+def train(ranks, folder, *arguments, program=PROGRAM):
     """What all ranks wrote. Torchrun itself is used in test_examples.py."""
-    ended = run_ranks(PROGRAM, ranks, folder, ENVIRONMENT, arguments)
+    ended = run_ranks(program, ranks, folder, ENVIRONMENT, arguments)
     assert [status for status, _, _ in ended] == [0] * ranks, [err[-3000:] for _, _, err in ended]
     return "".join(out for _, out, _ in ended)
 
@@ -45,18 +45,46 @@ def losses(path):
         return [(int(step), float(ours), float(dense)) for step, ours, dense in list(csv.reader(file))[1:]]
 
 
-def test_a_checkpoint_of_four_ranks_resumes_on_two_and_the_losses_stay_those_of_the_dense_model(module, tmp_path):
-    common = ("--module", module)
-    files = ("--csv", tmp_path / "a.csv", "--plot", tmp_path / "a.svg")
-    said = train(4, tmp_path, *common, "--steps", 2, "--save", tmp_path / "kept", *files)
-    assert "4 on cpu" in said and "losses   agree" in said and "] 2/2  loss" in said
-    image = ElementTree.fromstring((tmp_path / "a.svg").read_text(encoding="utf-8"))
-    assert [len(image.findall(f".//{{*}}{kind}")) for kind in ("polyline", "circle")] == [1, 2]
-    train(2, tmp_path, *common, "--steps", 1, "--resume", tmp_path / "kept", "--csv", tmp_path / "b.csv")
-    first, second = losses(tmp_path / "a.csv"), losses(tmp_path / "b.csv")
-    assert [step for step, _, _ in first + second] == [0, 1, 2]
-    assert all(abs(ours - dense) < 1e-4 * dense for _, ours, dense in first + second)
-    assert first[0][1] > 4.8 and second[0][1] < 4.8  # about log 128 before training, less when it goes on
+@pytest.fixture(scope="module")
+def curves(module, tmp_path_factory):
+    """(what four ranks said, their folder, rows of their four steps, rows of steps 2 and 3 by two ranks that resumed in
+    each way of resumed_runs.py)."""
+    folder = tmp_path_factory.mktemp("run")
+    files = ("--csv", folder / "a.csv", "--plot", folder / "a.svg")
+    said = train(4, folder, "--module", module, "--steps", 4, "--save", folder / "kept", "--every", 2, *files)
+    again = ("--steps", 2, "--resume", folder / "kept" / "step-2", "--csv", folder / "b.csv")
+    train(2, folder, "--module", module, *again, program=ROOT / "tests" / "resumed_runs.py")
+    resumed = {path.name.split("-")[0]: losses(path) for path in folder.glob("*-b.csv")}
+    return said, folder, losses(folder / "a.csv"), resumed
+
+
+def test_four_ranks_train_as_the_dense_model_does_and_keep_bar_csv_and_plot(curves):
+    said, folder, rows, _ = curves
+    assert "4 on cpu" in said and "losses   agree" in said and "] 4/4  loss" in said
+    image = ElementTree.fromstring((folder / "a.svg").read_text(encoding="utf-8"))
+    assert [len(image.findall(f".//{{*}}{kind}")) for kind in ("polyline", "circle")] == [1, 4]
+    assert [step for step, _, _ in rows] == [0, 1, 2, 3]
+    assert all(abs(ours - dense) < 1e-5 * dense for _, ours, dense in rows)
+    assert rows[0][1] > 4.8 and rows[-1][1] < 4.2  # about log 128 before training
+    assert sorted(path.name for path in (folder / "kept").iterdir()) == ["step-2", "step-4"]
+
+
+def apart(rows, others):
+    """The largest relative distance at equal steps of two runs' losses, the module's and the dense model's."""
+    assert [step for step, *_ in rows] == [step for step, *_ in others]
+    pairs = [pair for row, other in zip(rows, others, strict=True) for pair in zip(row[1:], other[1:], strict=True)]
+    return max(abs(a - b) / b for a, b in pairs)
+
+
+def test_two_ranks_go_on_from_a_checkpoint_of_four_as_if_the_run_had_not_ended(curves):
+    _, _, uninterrupted, resumed = curves
+    assert apart(resumed["whole"], uninterrupted[2:]) < 1e-5
+
+
+@pytest.mark.parametrize("missing", ["model", "optimizer", "draws"])
+def test_what_is_left_out_of_a_checkpoint_is_missed(curves, missing):
+    _, _, uninterrupted, resumed = curves
+    assert apart(resumed[missing], uninterrupted[2:]) > 1e-3
 
 
 def test_losses_are_kept_for_tensorboard_where_it_is_installed(tmp_path, monkeypatch):
