@@ -2,6 +2,7 @@
 Resumes from a checkpoint in several ways: as the program does, and with one part of the checkpoint left out. Losses
 lie beside FILE, the part in front of its name."""
 
+import functools
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -36,5 +37,5 @@ def run_each(train, args, on_ranks=program.on_ranks):
 
 
 if __name__ == "__main__":
-    program.Run, program.on_ranks = Lossy, run_each
+    program.Run, program.on_ranks, program.load = Lossy, run_each, functools.cache(program.load)
     sys.exit(program.main())

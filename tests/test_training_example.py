@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import os
+import py_compile
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from chunkdsl.source import Source
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "runtime"))
-from forked_ranks import run_ranks  # noqa: E402
+from forked_ranks import run_in_turn  # noqa: E402
 
 PROGRAM = ROOT / "examples" / "train_tiny_llm.py"
 
@@ -26,18 +27,12 @@ def module(tmp_path_factory):
     checked = check_source(Source("tiny_llm.chunk", PROGRAM.with_name("tiny_llm.chunk").read_text(encoding="utf-8")))
     assert not checked.report.diagnostics, checked.report.diagnostics
     path = tmp_path_factory.mktemp("module") / "tiny_llm.py"
-    path.write_text(render_module(checked.schedule, (1, 2, 4)), encoding="utf-8")
+    path.write_text(render_module(checked.schedule, (2, 4)), encoding="utf-8")
+    py_compile.compile(str(path))  # once, and not by each rank
     return path
 
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
-def train(ranks, folder, *arguments, program=PROGRAM):
-    """What all ranks wrote. Torchrun itself is used in test_examples.py."""
-    ended = run_ranks(program, ranks, folder, ENVIRONMENT, arguments)
-    assert [status for status, _, _ in ended] == [0] * ranks, [err[-3000:] for _, _, err in ended]
-    return "".join(out for _, out, _ in ended)
 
 
 def losses(path):
@@ -48,14 +43,18 @@ def losses(path):
 @pytest.fixture(scope="module")
 def curves(module, tmp_path_factory):
     """(what four ranks said, their folder, rows of their four steps, rows of steps 2 and 3 by two ranks that resumed in
-    each way of resumed_runs.py)."""
+    each way of resumed_runs.py). Torchrun itself is used in test_examples.py."""
     folder = tmp_path_factory.mktemp("run")
     files = ("--csv", folder / "a.csv", "--plot", folder / "a.svg")
-    said = train(4, folder, "--module", module, "--steps", 4, "--save", folder / "kept", "--every", 2, *files)
-    again = ("--steps", 2, "--resume", folder / "kept" / "step-2", "--csv", folder / "b.csv")
-    train(2, folder, "--module", module, *again, program=ROOT / "tests" / "resumed_runs.py")
+    first = ("--steps", 4, "--save", folder / "kept", "--every", 2, *files)
+    then = ("--steps", 2, "--resume", folder / "kept" / "step-2", "--csv", folder / "b.csv")
+    runs = [(PROGRAM, 4, folder, first), (ROOT / "tests" / "resumed_runs.py", 2, tmp_path_factory.mktemp("two"), then)]
+    runs = [(*run, ("--module", module, *arguments)) for *run, arguments in runs]
+    ended = run_in_turn(runs, ENVIRONMENT, ["triton", "torch._dynamo.variables"])
+    statuses = [[status for status, _, _ in ranks] for ranks in ended]
+    assert statuses == [[0] * 4, [0] * 2], [err[-3000:] for ranks in ended for _, _, err in ranks]
     resumed = {path.name.split("-")[0]: losses(path) for path in folder.glob("*-b.csv")}
-    return said, folder, losses(folder / "a.csv"), resumed
+    return "".join(out for _, out, _ in ended[0]), folder, losses(folder / "a.csv"), resumed
 
 
 def test_four_ranks_train_as_the_dense_model_does_and_keep_bar_csv_and_plot(curves):

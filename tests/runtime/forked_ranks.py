@@ -1,10 +1,12 @@
 """Processes that are the ranks of a test, forked from one that has imported torch: that import is most of their time.
 
-`python forked_ranks.py PROGRAM WORLD FOLDER [ARGUMENT ...]` runs `PROGRAM FOLDER RANK` WORLD times, or
-`PROGRAM ARGUMENT ...` in the environment that torchrun makes, and prints JSON: of each rank its exit status (minus the
-signal that ended it), what it wrote and its errors, which lie in the folder too.
+`python forked_ranks.py RUNS MODULES` takes a JSON list of runs, [program, world, folder, arguments], one after the
+other. Each is `PROGRAM FOLDER RANK` as many times, or `PROGRAM ARGUMENT ...` in the environment that torchrun makes.
+Prints JSON: for each run, of each rank its exit status (minus the signal that ended it), what it wrote and its errors,
+which lie in the folder too. After a run that failed there is no other.
 """
 
+import importlib
 import json
 import os
 import runpy
@@ -17,10 +19,16 @@ from pathlib import Path
 
 def run_ranks(program, world, folder, environment=None, arguments=()):
     """[(status, output, errors)] of each rank of a program, called with the folder and its rank, or with arguments."""
-    command = [sys.executable, __file__, *map(str, (program, world, folder, *arguments))]
+    return run_in_turn([(program, world, folder, arguments)], environment)[0]
+
+
+def run_in_turn(runs, environment=None, modules=()):
+    """The same of each of several runs (program, world, folder, arguments). `modules`: what ranks will import."""
+    told = [[str(program), world, str(folder), [*map(str, arguments)]] for program, world, folder, arguments in runs]
+    command = [sys.executable, __file__, json.dumps(told), ",".join(modules)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [tuple(rank) for rank in json.loads(done.stdout)]
+    return [[tuple(rank) for rank in ranks] for ranks in json.loads(done.stdout)]
 
 
 def start(program, rank, folder, arguments):
@@ -48,19 +56,30 @@ def start(program, rank, folder, arguments):
     os._exit(status)
 
 
-def main(program, world, folder, *arguments):
+def run(program, world, folder, arguments):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    os.environ.update(WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    ranks = [start(program, rank, folder, arguments) for rank in range(world)]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in ranks]
+    texts = [[Path(f"{folder}/{kind}.{rank}").read_text() for kind in ("out", "err")] for rank in range(world)]
+    return [(code, *said) for code, said in zip(codes, texts, strict=True)]
+
+
+def main(runs, modules):
     import torch.distributed.checkpoint.state_dict
     import torch.distributed.fsdp
     import torch.distributed.tensor.parallel  # noqa: F401
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    os.environ.update(WORLD_SIZE=world, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    ranks = [start(program, rank, folder, arguments) for rank in range(int(world))]
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in ranks]
-    texts = [[Path(f"{folder}/{kind}.{rank}").read_text() for kind in ("out", "err")] for rank in range(len(ranks))]
-    print(json.dumps([(code, *said) for code, said in zip(codes, texts, strict=True)]))
+    for name in filter(None, modules.split(",")):
+        importlib.import_module(name)
+    found = []
+    for each in json.loads(runs):
+        found.append(run(*each))
+        if any(code for code, *_ in found[-1]):
+            break
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
