@@ -1,7 +1,7 @@
 """Who computes a product, where it was measured and not written: the op as if the spec said so.
 
-The passes behind read `compute` from the policies of an op, as it decides which launches there are; so an op is made anew
-with other policies, and what was settled about its values goes over to the new ones. Decides nothing.
+The passes behind read `compute` from the policies of an op, as it decides which launches there are; so an op is made
+anew with other policies, and what was settled about its values goes over to the new ones. Decides nothing.
 """
 
 from __future__ import annotations
