@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chunkdsl.ir.graph import Op, Value
+from chunkdsl.ir.graph import Op, Program, Value
 from chunkdsl.plan.schedule import Choice, OpSchedule
 from chunkdsl.plan.settled import Settlement
 
 KEY = "compute"
 
 
-def write_computes(op: Op, settled: Settlement) -> tuple[Op, Settlement]:
-    """The op with what is settled about `compute` in its policies; both as they are where nothing is."""
+def write_computes(op: Op, program: Program, settled: Settlement) -> tuple[Op, Program, Settlement]:
+    """The op with what is settled about `compute` in its policies, and the program with this op; all as they are where
+    nothing is."""
     chosen = {v: found.value for (v, key), found in settled.items() if key == KEY and found.value is not None}
     made: dict[Value, Value] = {}
 
@@ -30,14 +31,14 @@ def write_computes(op: Op, settled: Settlement) -> tuple[Op, Settlement]:
 
     statements = tuple(replace(s, value=again(s.value)) for s in op.statements)
     if all(old is new for old, new in made.items()):
-        return op, settled
+        return op, program, settled
     results, updates = (tuple((name, again(v)) for name, v in pairs) for pairs in (op.results, op.updates))
     written = replace(op, statements=statements, results=results, updates=updates)
     found = {(written if of is op else made.get(of, of), key): s for (of, key), s in settled.items()}
     policies = {made.get(v, v): replace(p, compute=made.get(v, v).policy.compute) for v, p in settled.policies.items()}
     moved = Settlement(found, policies, settled.rules)
     moved.tuning = settled.tuning
-    return written, moved
+    return written, replace(program, ops=tuple(written if o is op else o for o in program.ops)), moved
 
 
 def told_computes(made: OpSchedule | None, op: Op, settled: Settlement) -> OpSchedule | None:

@@ -38,7 +38,7 @@ def schedule_op(
 ) -> OpSchedule | None:
     """`kernels`: names of launches that are taken; those of this op are added."""
     report.watch()
-    given, (op, settled) = settled, write_computes(op, settled)
+    given, (op, program, settled) = settled, write_computes(op, program, settled)
     try:
         reduction = find_exchange(op, program)
         if reduction is not None:
