@@ -3,10 +3,12 @@ reduce-scatter and GEMM + all-reduce against NCCL + cuBLAS, and against the long
 
     for f in ag rs ar; do chunkdsl build tests/bench/specs/layers_$f.chunk; done
     export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0
-    python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,scatter,reduce]
+    python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,scatter,reduce] [--gated]
 
 Bits are compared first: fused by each of the two kernels, with `exact`. Medians of the slowest rank, interleaved, in
 CUDA graphs of four calls and (ours and the library's) eagerly. Kernels are compiled beforehand, a process for each op.
+With `--gated` the gates of the modules hold, as `chunkdsl tune` has placed them: `fused` says which calls run fused; the
+others are compared with the fallback.
 """
 
 from __future__ import annotations
@@ -52,9 +54,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def only(name: str):
+def only(name: str, gated: bool = False):
     """The module's class with one op, which shares its kernels with no other."""
-    cls = load(STEMS[name.partition("_")[0]])
+    cls = load(STEMS[name.partition("_")[0]], gated)
     cls.OPS = {name: cls.OPS[name]}
     return cls
 
@@ -78,17 +80,28 @@ def communicate(name: str, x: torch.Tensor, product: torch.Tensor):
     return lambda: dist.all_reduce(product)
 
 
+def fused(op, dims: dict[str, int]) -> str:
+    """Which calls of these sizes run fused: both captured and eager ones, one kind of them, or neither."""
+    def holds(gate) -> bool:
+        dim, least = gate
+        return least is not None and (not dim or dims[dim] >= least)
+
+    kinds = [word for word, gate in (("captured", op.gate), ("eager", op.eager_gate)) if holds(gate)]
+    return {2: "both", 0: "neither"}.get(len(kinds)) or kinds[0]
+
+
 def row(m, name: str, model: str, rows: int, columns: int, args) -> str:
     op, rank = getattr(m, name), dist.get_rank()
     dims = {"M": rows} | ({"N": columns} if columns else {})
     x, w = inputs(op, dims, rank, 7)
     whole = torch.cat([x] * dist.get_world_size()) if name.startswith("gather") else x
     product = torch.mm(whole, w.t())
+    fallback = op.fallback(x, w, **dims)
     exact, equal = op.exact(x, w, **dims), True
+    apart = relative_error(fallback, exact)
     for version in (m.warps, 0):
         with specialised(m, version):
-            equal &= same(op(x, w, **dims), exact)
-    apart = relative_error(op.fallback(x, w, **dims), exact)
+            equal &= same(op(x, w, **dims), exact if op.unfused(dims) is None else fallback)
 
     def by_triton():
         with specialised(m, 0):
@@ -113,6 +126,7 @@ def row(m, name: str, model: str, rows: int, columns: int, args) -> str:
     cells += [f"{t['ours'] / max(t['gemm'], t['comm']):.2f}", f"{t['library'] / t['ours']:.2f}", f"{t['triton']:.0f}"]
     cells += [f"{e['library']:.0f}", f"{e['ours']:.0f}", f"{e['library'] / e['ours']:.2f}"]
     cells += ["yes" if all(m.machine.vote(equal)) else "NO", f"{apart:.0e}"]
+    cells += [fused(op, dims)] if args.gated else []
     return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -120,7 +134,7 @@ def main_rank(rank: int, world: int, args) -> None:
     try:
         machine = start(rank, world, args.port)
         for name in args.ops:
-            cls = only(name)
+            cls = only(name, args.gated)
             m = cls(machine=machine, timeout=20.0, M=max(args.rows))
             for model, columns in LAYERS[name]:
                 for rows in args.rows:
@@ -142,6 +156,7 @@ def main() -> int:
     parser.add_argument("--rows", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(STEMS))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--gated", action="store_true", help="leave the gates of the modules as they are")
     parser.add_argument("--port", type=int, default=29547)
     args = parser.parse_args()
     args.rows = args.rows or [512, 2048, 4096, 8192, 16384]
@@ -151,7 +166,8 @@ def main() -> int:
         jobs = [pool.submit(compile_op, name, i % world, world) for i, name in enumerate(args.ops)]
         print(f"compiled {', '.join(job.result() for job in jobs)} in {time.monotonic() - began:.0f} s", flush=True)
     where = f"{world} x {torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}"
-    print(f"{where}; microseconds\n| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}", flush=True)
+    columns = (*COLUMNS, "fused") if args.gated else COLUMNS
+    print(f"{where}; microseconds\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
     mp.spawn(main_rank, args=(world, args), nprocs=world)
     print(f"{time.monotonic() - began:.0f} s", flush=True)
     return 0

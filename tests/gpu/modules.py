@@ -13,16 +13,17 @@ import torch
 FOLDER = Path(os.environ.get("CHUNKDSL_GPU_BUILD", "build"))
 
 
-def load(stem: str):
-    """The class of the module. Its gates are open: what is checked and timed is the fused code, at every size."""
+def load(stem: str, gated: bool = False):
+    """The class of the module. Its gates are open, unless they shall hold: what is checked and timed is the fused code,
+    at every size."""
     path = FOLDER / f"{stem}.py"
     spec = importlib.util.spec_from_file_location(f"built_{stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # torch.compile looks functions up there
     spec.loader.exec_module(module)
     own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
-    for operation in (v for v in own if hasattr(v, "GATES")):
-        operation.GATES = ((1, "", 0),)
+    for operation in (v for v in own if hasattr(v, "GATES") and not gated):
+        operation.GATES = operation.EAGER_GATES = ((1, "", 0),)
     return next(v for v in own if getattr(v, "OPS", None))
 
 

@@ -45,14 +45,14 @@ def test_what_reads_the_product_is_new_and_what_was_settled_goes_over():
     (op,) = made.ops
     gather, scatter = by_kind(op, "all_gather")[0], by_kind(op, "reduce_scatter")[0]
     last = scatter.args[0]
-    keys = {(last, "compute"): "library", (scatter, "chunk"): ChunkBytes(2 << 20), (gather, "chunk"): ChunkBytes(4 << 20)}
+    keys = {(last, "compute"): "library", (scatter, "chunk"): ChunkBytes(2 << 20), (gather, "chunk"): ChunkBytes(1024)}
     settled = Settlement({where: Settled(value, "", "") for where, value in {**keys, (op, "fuse_from"): None}.items()})
     new, inside, moved = write_computes(op, made, settled)
     other, same = by_kind(new, "reduce_scatter")[0], by_kind(new, "all_gather")[0]
     assert other is not scatter and other.args[0].policy == replace(last.policy, compute="library") and same is gather
     assert [p.policy.compute for p in by_kind(new, "matmul") if p is not other.args[0]] == [None]
     assert new.results[0][1] is other and inside.ops == (new,) and made.ops == (op,)
-    assert moved[other, "chunk"].value == ChunkBytes(2 << 20) and moved[gather, "chunk"].value == ChunkBytes(4 << 20)
+    assert moved[other, "chunk"].value == ChunkBytes(2 << 20) and moved[gather, "chunk"].value == ChunkBytes(1024)
     assert (new, "fuse_from") in moved and len(moved) == len(settled) and (scatter, "chunk") not in moved
 
 
