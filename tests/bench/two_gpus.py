@@ -7,8 +7,8 @@ reduce-scatter and GEMM + all-reduce against NCCL + cuBLAS, and against the long
 
 Bits are compared first: fused by each of the two kernels, with `exact`. Medians of the slowest rank, interleaved, in
 CUDA graphs of four calls and (ours and the library's) eagerly. Kernels are compiled beforehand, a process for each op.
-With `--gated` the gates of the modules hold, as `chunkdsl tune` has placed them: `fused` says which calls run fused; the
-others are compared with the fallback.
+With `--gated` the gates of the modules hold, as `chunkdsl tune` has placed them: `fused` says which calls run fused;
+the others are compared with the fallback.
 """
 
 from __future__ import annotations
