@@ -109,6 +109,18 @@ def compiled(c: Case) -> None:
     c.equal(c.graded(call), "compiled again")
 
 
+def recorded(c: Case) -> None:
+    """What torch.compile(mode="reduce-overhead") makes of it: graphs of its own, of forward and backward pass."""
+    if c.machine.device.type != "cuda":
+        return
+    torch._dynamo.reset()
+    call = torch.compile(lambda *x: c.call(*x) * 1, fullgraph=True, mode="reduce-overhead")
+    for step in range(4):  # warm, recorded, replayed twice
+        torch.compiler.cudagraph_mark_step_begin()
+        c.equal(c.graded(call), f"step {step}")
+        c.machine.barrier()
+
+
 def graphed(c: Case) -> None:
     """A CUDA graph of forward and backward pass, replayed with new data."""
     if c.machine.device.type != "cuda":
@@ -266,7 +278,7 @@ def sharded(c: Case) -> None:
     m.close()
 
 
-SCENES = (exact, opcheck, compiled, graphed, checkpointed, modes, layered, hooked, sharded, parallel)
+SCENES = (exact, opcheck, compiled, recorded, graphed, checkpointed, modes, layered, hooked, sharded, parallel)
 
 
 def main_rank(rank: int, world: int, args) -> None:
