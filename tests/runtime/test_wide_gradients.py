@@ -145,7 +145,7 @@ LOCAL, LOCAL_WIDE = dict(local=True), dict(local=True, dtype=torch.float32)
     ("options", "wraps"),
     [
         (HALVES, (lambda layer: layer, again, selective, functional, autocast)),
-        (WIDE, (lambda layer: layer, functional, autocast, compiled)),
+        (WIDE, (lambda layer: layer, autocast, compiled)),
         (LOCAL, (lambda layer: layer, selective)),
         (LOCAL_WIDE, (again,)),
     ],
@@ -176,8 +176,9 @@ def test_parameters_of_a_layer_get_them_as_torch_gives_gradients(alone, options,
 def test_a_compiled_call_rounds_what_it_gives_to_halves_and_no_more(alone):
     """torch's tracer rounds a gradient to the dtype of the graph's input."""
     batches, layer = steps(), layer_of(alone)
+    run = compiled(layer)
     for x, _, _, dy in batches:
-        compiled(layer)(x).backward(dy)
+        run(x).backward(dy)
     for p, dw in zip(layer.parameters(), wanted(batches), strict=True):
         assert p.grad.dtype == torch.float32 and far(whole(p.grad), dw) < 2**-8
 
