@@ -86,8 +86,12 @@ def check_calls(m, mesh, x, dy, weights, wanted):
 
 def check_layer(m, mesh, spread, dy, weights, grads):
     """Parameters lie on tp; the sum over dp is the caller's, and FSDP2 is such a caller."""
-    layer = m.mlp.as_module(WEIGHTS)
+    layer = m.mlp.as_module(WEIGHTS, seed=5, std=0.3)
+    drawn = torch.Generator().manual_seed(5)  # whole tensors, whatever the ranks
+    for t in layer.dense().values():
+        assert torch.equal(t, torch.randn(t.shape, generator=drawn) * 0.3 if t.dim() > 1 else torch.zeros(t.shape))
     layer.load_dense(weights)
+    assert all(torch.equal(t, weights[n]) for n, t in layer.dense().items())
     assert all(p.device_mesh.mesh_dim_names == ("tp",) for p in layer.parameters())
     mine, dmine = spread.to_local(), distribute_tensor(dy, mesh, m.placements["x"]).to_local()
     layer(mine, M=13).backward(dmine)
