@@ -118,7 +118,7 @@ def torchtitan(names, m, rank):
 
 
 def vllm(names, m, rank):
-    """The row-parallel layer against a product of whole tensors."""
+    """Its row-parallel layer, with weights that it has loaded and cut itself, against a product of whole tensors."""
     from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
     from vllm.distributed import init_distributed_environment, initialize_model_parallel
     from vllm.model_executor.layers.linear import RowParallelLinear
@@ -128,7 +128,7 @@ def vllm(names, m, rank):
         initialize_model_parallel(WORLD)
         linear = RowParallelLinear(F_, H, bias=False, params_dtype=torch.float32)
     whole, a = draw(H, F_, seed=1), draw(TOKENS, F_, seed=2)
-    linear.weight.data.copy_(part(whole, 1, rank))
+    linear.weight.weight_loader(linear.weight, whole)
     with torch.inference_mode():
         mine = part(a, 1, rank)
         wanted = linear(mine)[0]
@@ -142,6 +142,15 @@ def vllm_shapes(names, m, rank):
     linear = SimpleNamespace(weight=part(whole, 1, rank), return_bias=True)
     with torch.inference_mode():
         close(names["with_chunk"](linear, m.summed).forward(part(a, 1, rank))[0], a @ whole.T, "summed")
+
+
+def unsummed(names, m, rank):
+    """A product that is not summed over the ranks is found out."""
+    try:
+        vllm_shapes(names, SimpleNamespace(summed=lambda a, w: a @ w.T), rank)
+    except AssertionError:
+        return
+    raise AssertionError("shares of a product pass for the product")
 
 
 def whole_layer(names, m, rank):
@@ -191,9 +200,9 @@ def main():
     dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD)
     names, said = snippets(), {}
     m, layer = layers.Layers(), transformer_layer.TransformerLayer()
-    for check, instance in ((whole_layer, layer), (vllm_shapes, m), (megatron, m), (torchtitan, m), (vllm, m)):
+    for check in (whole_layer, vllm_shapes, unsummed, megatron, torchtitan, vllm):
         try:
-            check(names, instance, rank)
+            check(names, layer if check is whole_layer else m, rank)
             said[check.__name__] = "agrees"
         except ImportError as why:
             said[check.__name__] = f"not installed: {why}"

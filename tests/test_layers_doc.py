@@ -14,7 +14,7 @@ from chunkdsl.source import Source
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "runtime"))
-from forked_ranks import run_ranks  # noqa: E402
+from forked_ranks import run_in_turn  # noqa: E402
 
 DOCUMENT = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
 SMALL = {"14336": "32", "4096": "16", "6144": "32", "bf16": "f32", "512 along": "4 along"}
@@ -36,14 +36,16 @@ def said(tmp_path_factory):
     (folder / "layers.py").write_text(module("layers", spec), encoding="utf-8")
     text = (ROOT / "specs" / "transformer_layer.chunk").read_text(encoding="utf-8")
     (folder / "transformer_layer.py").write_text(module("transformer_layer", text), encoding="utf-8")
-    ended = run_ranks(ROOT / "tests" / "layer_snippets.py", 2, folder, {**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    snippets = (ROOT / "tests" / "layer_snippets.py", 2, folder, ())
+    (ended,) = run_in_turn([snippets], environment, ["triton", "torch._dynamo.variables"])
     assert [status for status, _, _ in ended] == [0, 0], "\n".join(err[-3000:] for _, _, err in ended)
     first, second = (json.loads(out.splitlines()[-1]) for _, out, _ in ended)
     assert first == second
     return first
 
 
-@pytest.mark.parametrize("library", ["whole_layer", "vllm_shapes", "megatron", "torchtitan", "vllm"])
+@pytest.mark.parametrize("library", ["whole_layer", "vllm_shapes", "unsummed", "megatron", "torchtitan", "vllm"])
 def test_a_snippet_agrees_with_what_it_replaces(said, library):
     if said[library] != "agrees":
         assert library in ("megatron", "torchtitan", "vllm")
