@@ -54,7 +54,7 @@ def test_commands_in_the_documents_are_commands():
         found.update(re.findall(r"`(chunkdsl [a-z][^`\n]*)`|(?:^|&& )(chunkdsl [a-z].*)$", text, re.MULTILINE))
     commands = sorted({a or b for a, b in found})
     assert len(commands) > 5
-    for words in map(shlex.split, commands):
+    for words in (shlex.split(command, comments=True) for command in commands):
         if len(words) > 2:
             parser().parse_args(words[1:])
         else:
