@@ -160,6 +160,9 @@ class RecordingMachine:
     def copy_rows(self, destination, pitch, source, source_pitch, width, height, lane, label=""):
         self.log.append(("copy", f"{height} x {width}", lane))
 
+    def multiply(self, label, out, left, right, transposed):
+        self.log.append(("multiply", label, "main"))
+
     def fork(self, lane):
         self.log.append(("fork", "", lane))
 

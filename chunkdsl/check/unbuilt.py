@@ -15,8 +15,7 @@ def not_built_yet(what: str, span: Span, instead: str) -> Finding:
     `attention`, `softmax`, `scaled_matmul`, `dispatch`, `grouped_matmul`, `combine`;
     fp8, i8 and bool tensors as operands; the layout ragged; `inout` outside small
     all-reduces;
-    some policy values (`compute = library`, `reduce = any_order`,
-    `order = given`, and the key `keep`).
+    some policy values (`reduce = any_order`, `order = given`, and the key `keep`).
 
     Fails:
         mesh tp[8]

@@ -108,9 +108,13 @@ class Choices:
             self.refuse(rank_order_ring(self.span("reduce")))
         return dict(route=route, via=via, side=side, place=place, order=order, reduce=reduce)
 
-    def chunk_rows(self, row_bytes: int) -> ChunkRows | ChunkCount:
-        """Chunk as rows or as a count for each shard. `row_bytes`: bytes of a row as it travels, at its bound."""
-        chunk = self.pick("chunk", ChunkBytes(4 * MIB), "few, large chunks: each flag costs microseconds", "4 MiB")
+    def chunk_rows(self, row_bytes: int, library: bool = False) -> ChunkRows | ChunkCount:
+        """Chunk as rows or as a count for each shard. `row_bytes`: bytes of a row as it travels, at its bound.
+        `library`: a call of the library for each chunk."""
+        rule = (ChunkBytes(4 * MIB), "few, large chunks: each flag costs microseconds", "4 MiB")
+        if library:
+            rule = (ChunkCount(1), "small products leave multiprocessors idle", "1 per shard")
+        chunk = self.pick("chunk", *rule)
         if isinstance(chunk, ChunkBytes):
             return ChunkRows(max(1, chunk.count // max(1, row_bytes)), "")
         return chunk

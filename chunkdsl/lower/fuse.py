@@ -12,7 +12,8 @@ from dataclasses import replace
 from chunkdsl.check.layouts import layout_rows_by_pointers, layouts_meet_in_a_product
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.layouts import CONTIGUOUS, Layout
-from chunkdsl.lower.facts import Refused
+from chunkdsl.lower.choices import rows_tiling
+from chunkdsl.lower.facts import Refused, by_library
 from chunkdsl.lower.gates import settle_gate
 from chunkdsl.lower.kernel_tiles import KernelTiles
 from chunkdsl.lower.reserved import RESERVED
@@ -125,6 +126,7 @@ class OpBuilder(KernelTiles):
             return
         self._place_kernels(value, name)
         self._place_norms(value, name, destination.kind == "local")
+        self._place_library(value, name, scatter is not None)
         leaves = self._leaves(value, {})
         products = [v for v in leaves if v.kind == "matmul"]
         gathers = [v for v in leaves if self._arrives(v)]
@@ -181,7 +183,9 @@ class OpBuilder(KernelTiles):
                 value.span,
             )
         layout = self._meeting_layout(settled[2] if settled else None, scatter[0] if scatter else None)
-        tiling = self._tiling(products, value)
+        if library := by_library(value):
+            self._check_library(value, settled, scatter, destination, layout)
+        tiling = rows_tiling() if library else self._tiling(products, value)
         steps: list[Instruction] = []
         made = {p: b_operands[i].accumulator for i, p in enumerate(products)}
         result = self._epilogue(value, made, operands, steps)
@@ -189,8 +193,8 @@ class OpBuilder(KernelTiles):
             name, value, space, walk, chunk, arrived, tiling, a, tuple(b_operands), depth, None,
             operands, steps, result, destination, scatter[1] if scatter else None, tuple(moves), staging,
         )  # fmt: skip
-        if ahead:
-            self.launches[-1] = replace(self.launches[-1], ahead=ahead)
+        if ahead or library:
+            self.launches[-1] = replace(self.launches[-1], ahead=ahead, library=library)
         info = settled[2] if settled else scatter[0] if scatter else {}
         if space != "own":
             self.launches[-1] = replace(self.launches[-1], layout=layout)

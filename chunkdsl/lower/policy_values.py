@@ -35,7 +35,7 @@ PREDEFINED: dict[str, dict[str, object]] = {
 }
 
 BUILT = {
-    "compute": ("generated",),
+    "compute": ("generated", "library"),
     "route": ("direct", "swizzle", "ring"),
     "via": ("copy_engine", "tma", "ldst", "multimem"),
     "side": ("push", "pull"),
@@ -48,7 +48,6 @@ BUILT = {
     "assume": ("run_to_completion",),
 }
 LATER = {
-    ("compute", "library"): "write compute = generated",
     ("order", "given"): "write order = arrival or order = local_first",
     ("reduce", "any_order"): "write reduce = fixed or reduce = rank_order",
 }

@@ -10,8 +10,8 @@ from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import SymSize, dims_in, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
-from chunkdsl.lower.epilogue import Epilogue
-from chunkdsl.lower.facts import Refused
+from chunkdsl.lower.facts import Refused, by_library
+from chunkdsl.lower.library import LibraryLaunches
 from chunkdsl.lower.routed import (
     built_in,
     chunk_of,
@@ -27,7 +27,7 @@ from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Buffer, Destination, Flags, Instruction, Moves, Operand, Staging, Sum
 
 
-class Transports(Epilogue):
+class Transports(LibraryLaunches):
     def _gather(self, value: Value, name: str, routing: Routing | None = None):
         """Operand that reads the gathered value, and (moves, staging, settled policy). `routing`: instead of what its
         policy says."""
@@ -55,7 +55,7 @@ class Transports(Epilogue):
             raise Refused
         if routing is None:
             info = settle.gather()
-            info["chunk"] = settle.chunk_rows(row_bytes)
+            info["chunk"] = settle.chunk_rows(row_bytes, value in self.for_library)
         else:
             shard = layout.shard(evaluate(rows, self.highs), self.world)
             info = settle_gather(settle, routing, half)
@@ -137,15 +137,20 @@ class Transports(Epilogue):
         straight = scatter and routing is None and layout == CONTIGUOUS and len(self.over) < 2
         if self._contracts_rows(source) and not straight:  # its tiles go by shards of the left operand's columns
             self._place(source, f"{name}_whole")
-        info = settle.reduce(algorithm, kernel) if routing is None else settle_sum(settle, routing)
+        library = by_library(source) and source not in self.places
+        if library:
+            info = self._library_sum(settle, routing, algorithm)
+        else:
+            info = settle.reduce(algorithm, kernel) if routing is None else settle_sum(settle, routing)
         wire = settle.pick("wire", reduction.type.dtype.value, "the result's dtype")
         one_shot = algorithm == "one_shot"
         rows, cols = self._rows(source), self._cols(source)
         info["layout"], info["span"] = layout, reduction.span
         row_bytes = self._high(cols) * (4 if wire == "f32" else 2)
         shard = layout.shard(evaluate(rows, self.highs), self.world)
-        chunk = chunk_of(settle, routing, row_bytes, shard, self.grid) if routing else settle.chunk_rows(row_bytes)
-        copies = settle.buffers(row_bytes * evaluate(rows, self.highs), False)
+        chunk = settle.chunk_rows(row_bytes, library) if routing is None else None
+        chunk = chunk or chunk_of(settle, routing, row_bytes, shard, self.grid)
+        copies = settle.buffers(row_bytes * evaluate(rows, self.highs), library)
         self._settled(settle, info)
         self.slots.append(copies)
         self._words(chunk, rows, reduction.kind, reduction, layout, routing.places(self.grid) if routing else 0)
@@ -204,6 +209,8 @@ class Transports(Epilogue):
 
     def _partials(self, name, wire, rows, cols, chunk, info, one_shot, reduction):
         """Destination of the partial sums, the moves that carry them on if any, and where the sum reads them."""
+        if info["via"] == "copy_engine":
+            return self._copied_partials(name, wire, rows, cols, chunk, info, self._line(reduction.span))
         stage, arrived = f"{name}_stage", f"{name}_arrived"
         ring, pull = info["route"] == "ring", info["side"] == "pull"
         own_sms = info["place"].kind == "own_sms"

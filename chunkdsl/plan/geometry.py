@@ -84,6 +84,16 @@ class Geometry:
         """Flag words for a shard when this is the geometry of the bounds."""
         return chunk.count if isinstance(chunk, ChunkCount) else -(-self.shard // chunk.count)
 
+    def calls(self, chunk: ChunkSize | None, arrives: bool) -> Iterator[tuple[int, int, tuple, tuple]]:
+        """What `blocks` says of a product that the library computes: a call for each chunk, or one for all rows."""
+        if chunk is None:
+            yield 0, self.shard, (), ()
+            return
+        size = self.chunk(chunk)
+        for c in range(self.chunks(chunk)):
+            waits, signals = ((c,), ()) if arrives else ((), (c,))
+            yield c * size, min((c + 1) * size, self.shard), waits, signals
+
     def covering(self, first: int, last: int, chunk: ChunkSize) -> range:
         """Chunks that hold nominal rows first..last (inclusive)."""
         n = self.chunk(chunk)
@@ -94,6 +104,9 @@ class Geometry:
 
         Tiles of such a run have equal waits and signals, so one task stands for all of them.
         """
+        if launch.library:
+            yield from self.calls(launch.chunk or launch.out_chunk, launch.chunk_flags is not None)
+            return
         bm = launch.tiling.bm
         run: list | None = None
         for row in range(0, self.shard, bm):

@@ -147,7 +147,8 @@ class Destination:
     push       stage of the shard's owner (`everyone` False) or of every rank (True), signalled chunk by chunk
     publish    this rank's own symmetric partials, chunk flags to the readers (pull)
     hand_over  this rank's partials, or the blocks that a `deal` has for others, with chunk flags: moves carry them on,
-               or fetch them. Its own shard or block goes to `stage` directly
+               or fetch them. Its own shard or block goes to `stage` directly. Of a `library` product without flags: a
+               copy engine carries each chunk on, in stream order
     broadcast  padded buffer of every rank, flags (own shard, chunk) there
     deal   the buffer of the rank whose row shard (onto rows) or column shard it is, at this rank's place there
     """
@@ -204,7 +205,7 @@ class Moves:
     @property
     def leaving(self) -> bool:
         """Do they carry what the tiles of their launch make? Else what comes for these."""
-        return self.done is not None
+        return self.done is not None or (self.kind == "scatter" and self.via == "copy_engine")
 
 
 @record
@@ -241,7 +242,8 @@ class Launch:
     """`space`: all (W shards in `walk` order), own (this rank's), whole (one shard), columns (own rows of W column
     shards in `walk` order). With `visits` the order is that in which this routing brings them, or takes them along.
     `from_every`: tiles wait for every rank's chunk. `why_triton`: why its tiles are the Triton kernel's on every target
-    ("" if specialised warps can compute them; see tile_kernels.py)."""
+    ("" if specialised warps can compute them; see tile_kernels.py). `library`: its product is the
+    library's, a call for each chunk that arrives or leaves, on the stream, one after the other: its tiles."""
 
     name: str
     line: int
@@ -272,6 +274,7 @@ class Launch:
     layout: Layout = CONTIGUOUS  # of the shards of `rows` that its tiles go through
     ahead: Ahead | None = None
     why_triton: str = "nobody has decided"
+    library: bool = False
 
     @property
     def warps(self) -> bool:

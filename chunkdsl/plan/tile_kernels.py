@@ -53,6 +53,8 @@ def movers_beside(launch: Launch) -> tuple[Moves, ...]:
 def why_not_warps(launch: Launch, op: OpSchedule) -> str:
     """Why a launch's tiles are the Triton kernel's on every target; "" if specialised warps can compute them."""
     n, d, t = launch, launch.destination, launch.tiling
+    if n.library:
+        return "its product is the library's"
     if n.body:
         return "its tiles are a user's kernel"
     if not n.products or n.over or n.fold or n.ahead:
@@ -83,11 +85,13 @@ def settle_kernels(op: OpSchedule) -> OpSchedule:
 def tickets_of(op: OpSchedule) -> list[str]:
     """Names of the tickets of an op's launches, and of those beside them."""
     beside = [n for n in op.launches if movers_beside(n) and n.warps]
-    return [*(f"{n.name}_tickets" for n in op.launches), *(f"{n.name}_movers" for n in beside)]
+    return [*(f"{n.name}_tickets" for n in op.launches if not n.library), *(f"{n.name}_movers" for n in beside)]
 
 
 def kernel_text(launch: Launch) -> tuple[str, str]:
     """(who computes the tiles on Hopper, why), for people."""
+    if launch.library:
+        return "the library", "the spec says compute = library: a call of cuBLAS for each chunk, in the stream"
     if launch.why_triton:
         return "Triton", launch.why_triton
     w = warp_tiles()

@@ -9,6 +9,7 @@ with this plan by the simulator's conformance check.
     unroll_tiles.py      tiles: chunks that they wait for and signal
     unroll_rounds.py     tiles that wait for gathered rows in their loop, shard by shard
     unroll_ahead.py      products whose right operand is gathered while they run
+    unroll_library.py    products that the library computes, a call for each chunk
     unroll_kernels.py    programs of users' kernels: the same of row blocks that may straddle shards
     unroll_accesses.py   tiles: regions that they read and write
     unroll_deal.py   all_to_all: the same for its staging, moves and tiles
@@ -34,6 +35,7 @@ from chunkdsl.plan.unroll_contents import Contents
 from chunkdsl.plan.unroll_exchange import unroll_exchange
 from chunkdsl.plan.unroll_frame import Frame
 from chunkdsl.plan.unroll_kernels import add_programs
+from chunkdsl.plan.unroll_library import add_calls
 from chunkdsl.plan.unroll_moves import add_chunk, add_copies, add_move, add_moves, add_staging
 from chunkdsl.plan.unroll_rounds import add_rounds, carrier_of
 from chunkdsl.plan.unroll_tiles import add_tiles
@@ -86,7 +88,7 @@ def _add_launch(f: Frame) -> None:
         begin = book.main(rank, f.call, "start", n.line, f"{n.name} begins")
         made: list[int] = []
         for m in n.moves:
-            if m.via == "copy_engine":
+            if m.via == "copy_engine" and not m.leaving:
                 add_copies(carrier, m, rank, begin)
         for m in carried:
             made += add_moves(carrier if m.kind == "gather" else f, m, rank, m.name, begin)
@@ -98,6 +100,7 @@ def _add_launch(f: Frame) -> None:
             if mixed and not mixed.leaving and step < world - 1:
                 made += add_move(f, mixed, rank, step, tiles, begin)
             add = add_ahead if n.ahead else add_programs if n.body else add_rounds if n.rounds else add_tiles
+            add = add_calls if n.library else add
             made += add(f, rank, step, tiles, begin)
             if mixed and mixed.leaving and step > 0:
                 made += add_move(f, mixed, rank, step - 1, tiles, begin)
@@ -111,7 +114,7 @@ def _open_lanes(f: Frame) -> str:
     for m in carried:
         if not m.leaving:
             f.book.open(m.name, False, n.name, m.programs)
-    f.book.open(tiles, False, n.name)
+    f.book.open(tiles, n.library, n.name)
     for m in carried:
         f.book.open(m.name, False, n.name, m.programs)
     return tiles

@@ -26,9 +26,10 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int, chunk: int 
             continue
         live = min(end, f.heights[owner])
         accesses = tile_accesses(f, rank, owner, taker, first, live) if first < live else ()
+        awaited = () if n.library and first >= live else awaited  # no rows, no call
         waits = tuple([f.chunk(n.chunk_flags, rank, *word) for word in _waits(f, rank, owner, awaited)])
         signals = tuple([s for c in signalled for s in _signals(f, rank, owner, taker, c)])
-        count = -(-(end - first) // n.tiling.bm) * columns
+        count = 1 if n.library else -(-(end - first) // n.tiling.bm) * columns
         label = f"{verb} rows {first}..{end} of shard {owner} in {n.name}"
         made.append(f.book.task(rank, lane, f.call, kind, n.line, label, accesses, (begin,), waits, signals, count))
     return made
@@ -90,6 +91,8 @@ def _sender(f: Frame, rank: int, maker: int, c: int) -> int:
 def _signals(f: Frame, rank: int, owner: int, taker: int, c: int) -> Iterator[int]:
     """Words that are set once all tiles of chunk `c` are done."""
     d = f.launch.destination
+    if f.launch.library:
+        return  # a copy behind it does
     if d.kind == "hand_over":
         if d.stage and taker == rank:
             yield f.chunk(d.arrived, rank, rank, c, rank)

@@ -13,6 +13,7 @@ RUNTIME = Path(__file__).resolve().parent.parent / "runtime"
 FILES = (
     "device.py",
     "warps.py",
+    "library.py",
     "turns.py",
     "words.py",
     "neighbours.py",

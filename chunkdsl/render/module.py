@@ -54,7 +54,7 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             proven=proven,
             imports=arrange_imports(imports),
             helpers="\n\n\n".join(h.text for h in helpers),
-            constants=[(n.name.upper(), constants_of(n)) for op in schedule.ops for n in op.launches],
+            constants=[(n.name.upper(), constants_of(n)) for op in schedule.ops for n in op.launches if not n.library],
             ranges=schedule.ranges,
             namespace=namespace(schedule),
             tensors=declared_tensors(schedule),
@@ -172,7 +172,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         "plain_step": lambda step, launch: plain_step(step, launch, plain_held),
     }
     kernels = []
-    for view in views:
+    for view in (v for v in views if not v.launch.library):
         if view.body:
             kernels += definitions_of(view.launch.body, given)
         text = env.get_template("tiles.py.jinja").render(launch=view.launch, op=op, view=view, path=schedule.path)

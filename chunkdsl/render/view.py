@@ -20,6 +20,7 @@ from chunkdsl.render.deal import dealt
 from chunkdsl.render.destination import destination
 from chunkdsl.render.hops import hops, host_chunks, host_hops, rows_of
 from chunkdsl.render.layout import height_text, held_text, layout_value, row_text, shard_text
+from chunkdsl.render.library import LibraryView
 from chunkdsl.render.route_sums import followed, places_of, sum_arguments
 from chunkdsl.render.sizes import dim_text
 from chunkdsl.render.units import in_elements, is_even, slot_rows
@@ -85,7 +86,8 @@ class LaunchView:
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
         self.warps = launch.warps
         self.holder = "peer" if launch.space == "columns" else "owner"  # whose chunks tiles are of
-        self.stagings, self.arguments = stagings(launch), tuple(self._arguments())
+        self.library = LibraryView(launch, self.buffers, self._tensor) if launch.library else None
+        self.stagings, self.arguments = stagings(launch), () if launch.library else tuple(self._arguments())
         self.names = ", ".join(a.name for a in self.arguments)
         made = [name for name, *_ in self.body.descriptors] if self.body else []
         self.tile_names = ", ".join([self.names, *made])

@@ -219,6 +219,12 @@ class Machine(PreparedLaunches):
         if code:
             raise RuntimeError(f"asynchronous copy of {height} x {width} bytes failed with driver error {code}")
 
+    def multiply(self, label, out, left, right, transposed):
+        """out = left @ right, or left @ right.T, by the library on the main lane. `label` names it to a profiler."""
+        torch.cuda.nvtx.mark(label) if self.device.type == "cuda" else None
+        with torch.no_grad():
+            torch.mm(left, right.t() if transposed else right, out=out)
+
     def fork(self, lane):
         """Work given to `lane` from now on starts after everything given to the main lane so far."""
         event = self._events[lane]

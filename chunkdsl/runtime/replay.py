@@ -129,6 +129,17 @@ class Tape:
 
         self.steps.append(copy_again)
 
+    def multiply(self, label, out, left, right, transposed):
+        self.machine.multiply(label, out, left, right, transposed)
+        found = [(self.place_of(t), t) for t in (out, left, right)]
+        kept = [(where and (*where, None), t if where is None else None) for where, t in found]
+
+        def again(tensors, shared):
+            now = (held if where is None else argument_of(where, tensors) for where, held in kept)
+            self.machine.multiply(label, *now, transposed)
+
+        self.steps.append(again)
+
     def fork(self, lane):
         self.machine.fork(lane)
         self.steps.append(lambda tensors, shared: self.machine.fork(lane))

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from chunkdsl.plan.body import stagings
 from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import OpSchedule
 from chunkdsl.sim.conformance_exchange import compare_exchange
+from chunkdsl.sim.conformance_library import join_calls
 from chunkdsl.sim.log import Add, Box, Copy, Log, Origin, Read, Signal, Trail, Wait, Write
 
 Key = tuple[int, int, str]  # rank, call, kernel
@@ -37,14 +37,14 @@ class Side:
 
 
 def compare(log: Log, plan: Plan, op: OpSchedule) -> list[str]:
-    """Differences, each one line for a person; empty when the run conforms. `log` holds fused calls of `op` alone, the
-    first of them being call 1, or calls followed by launches of `exact`, which are left out."""
+    """Differences, each one line for a person; empty when the run conforms. `log` holds calls of `op` alone, the first
+    fused one being call 1; what is not of a fused call is left out."""
     if op.exchange:
         return compare_exchange(log, plan, op, sys.modules[__name__])
     flags = {f.name for f in op.flags} | {f"{op.name}_closed"}
     buffers = {b.name: b for b in plan.buffers if b.kind != "output"}
     wanted = planned(plan)
-    trails = fused_trails(log, op)
+    trails = join_calls(fused_trails(log), op)
     done, found = logged(trails, flags, set(buffers))
     for key in sorted(wanted.keys() | done.keys()):
         plan_side, log_side = wanted.get(key, Side()), done.get(key, Side())
@@ -110,19 +110,9 @@ def rows_of(r: Region, caps: dict[str, int]) -> tuple[int, int, int, int]:
 # ---- the log's side
 
 
-def fused_trails(log: Log, op: OpSchedule, count: int = 0) -> list[Trail]:
-    """Trails of the fused launches: the first ones of each call, as many as the schedule has, or `count`."""
-    count = count or 1 + sum(1 + len(stagings(n)) for n in op.launches) + op.closing
-    numbers: dict[tuple[int, int], set[int]] = {}
-    for t in log.trails:
-        if t.origin.call and t.origin.launch >= 0:
-            numbers.setdefault((t.origin.rank, t.origin.call), set()).add(t.origin.launch)
-    kept = {k: set(sorted(v)[:count]) for k, v in numbers.items()}
-    return [
-        t
-        for t in log.trails
-        if t.origin.call and (t.origin.launch < 0 or t.origin.launch in kept[t.origin.rank, t.origin.call])
-    ]
+def fused_trails(log: Log) -> list[Trail]:
+    """Trails of fused calls."""
+    return [t for t in log.trails if t.origin.call]
 
 
 def logged(trails: list[Trail], flags: set[str], buffers: set[str]) -> tuple[dict[Key, Side], list[str]]:

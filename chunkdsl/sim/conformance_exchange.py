@@ -19,7 +19,7 @@ def compare_exchange(log: Log, plan: Plan, op: OpSchedule, tools) -> list[str]:
     """Differences, each one line for a person. `tools` is the module `conformance`."""
     name, found = op.exchange.name, []
     words = {b.name: b for b in plan.buffers if b.kind == "symmetric"}
-    trails = [t for t in tools.fused_trails(log, op, 1) if t.origin.label == name]
+    trails = [t for t in tools.fused_trails(log) if t.origin.label == name]
     wanted = {k: v for k, v in tools.planned(plan).items() if k[2] == name}
     done: dict = {}
     for t in trails:

@@ -38,7 +38,7 @@ class SimMachine:
         self.device = torch.device("cpu")
         self.sms = world.sms
         self.target = "sim"
-        self.call = 0
+        self.call = self._fused_call = 0
         self._forked: set[str] = set()
 
     def among(self, ranks, group):
@@ -49,7 +49,7 @@ class SimMachine:
 
     def next_call(self) -> int:
         """Launches and copies from now on belong to the next call, in the log. Returns its number, from 1."""
-        self.call += 1
+        self.call, self._fused_call = max(self.call, self._fused_call) + 1, 0
         return self.call
 
     def adopt(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -125,6 +125,10 @@ class SimMachine:
         for row in range(height):
             self._world.copy(self, destination + row * pitch, source + row * source_pitch, width, lane, data=True)
 
+    def multiply(self, label, out, left, right, transposed):
+        """Queue a product of the library on the main lane and return."""
+        self._world.multiply(self, label, out, left, right, transposed)
+
     def fork(self, lane):
         """Work given to `lane` from now on starts after everything given to the main lane so far."""
         self._forked.add(lane)
@@ -136,12 +140,15 @@ class SimMachine:
         self._world.order(self, lane, "main")
 
     def begin_call(self, name, fused=True):
-        """The next call of an op begins; what it queues belongs to it in the log, unless it is not a fused one."""
+        """The next call of an op begins; what it queues belongs to it in the log. One not fused has number 0."""
         if fused:
             self.next_call()
+        else:
+            self._fused_call, self.call = self.call, 0
 
     def end_call(self):
         """The call's work is queued. Raises UnjoinedLane for a lane that the main lane does not wait for again."""
+        self.call, self._fused_call = self._fused_call or self.call, 0
         if self._forked:
             lanes, self._forked = sorted(self._forked), set()
             raise UnjoinedLane(f"the call ends and lane {lanes[0]} is not joined to the main lane", self.rank)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from greenlet import getcurrent
@@ -25,6 +26,7 @@ from chunkdsl.sim.hooks import Hooks
 from chunkdsl.sim.lanes import Await, CopyWork, Event, Lane, Launch, Record
 from chunkdsl.sim.log import Log, Origin
 from chunkdsl.sim.machine import SimMachine
+from chunkdsl.sim.products import run_product
 from chunkdsl.sim.scheduler import Scheduler
 from chunkdsl.sim.visibility import Visibility
 
@@ -264,6 +266,17 @@ class World:
         label = function_of(kernel).__name__
         work = Launch(label, number, machine.call, function, bound, grid, host.clock.copy())
         self._queue(machine.place, "main", work)
+
+    def multiply(self, machine: SimMachine, label: str, out, left, right, transposed: bool) -> None:
+        """Queue a product of the library on the machine's main lane: a launch of one program."""
+        clock = self._host(machine.place).clock.copy()
+        for name, tensor in (("result", out), ("left", left), ("right", right)):
+            self.accesses.space.adopt(f"{name} of {label}", machine.place, tensor)
+        number = self._launches[machine.place]
+        self._launches[machine.place] += 1
+        run = partial(run_product, self.accesses, lambda: self._current, self._switch)
+        arguments = dict(out=out, left=left, right=right, transposed=transposed)
+        self._queue(machine.place, "main", Launch(label, number, machine.call, run, arguments, (1, 1, 1), clock))
 
     def copy(self, machine: SimMachine, destination: int, source: int, nbytes: int, lane: str,
              *, data: bool = False) -> None:
