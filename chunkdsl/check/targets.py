@@ -13,8 +13,8 @@ from chunkdsl.source import Span
 def transport_not_legal(collective: str, transport: str, why: str, legal: str, span: Span) -> Finding:
     """This combination of route, via, side and place does not exist for this collective.
 
-    Copy engines neither wait nor add, so they serve `all_gather` and the `all_to_all` of a tensor alone, by `direct`
-    and `swizzle`. A ring forwards
+    Copy engines neither wait nor add, so they serve `all_gather` and the `all_to_all` of a tensor alone, and addends
+    behind `compute = library`, by `direct` and `swizzle`. A ring forwards
     what arrived, so it pushes, and it needs programs that wait. The language reference has the whole table.
 
     Fails:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from chunkdsl.cost.constants import Machine
+from chunkdsl.cost.library import library_gemm_us
 from chunkdsl.cost.work import body_us
 from chunkdsl.ir.types import evaluate
 from chunkdsl.lower.facts import ROWWISE
@@ -15,10 +16,6 @@ from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.geometry import Geometry, nominal_size
 from chunkdsl.plan.schedule import Launch, OpSchedule
 from chunkdsl.record import record
-
-# Tiles that a library chooses from, and what a smaller one keeps of the largest one's rate.
-LIBRARY_TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.55))
-
 
 NORM = (8, 4, 0, 0, 8, 8)  # bytes an element: square, mean, + eps, rsqrt, * x, * g
 
@@ -106,17 +103,6 @@ def _exchange_stages(op: OpSchedule, world: int, dims: Mapping[str, int], m: Mac
             us += _pass_us(3 * 4 * count, m)
     if us:
         yield Stage("pointwise", x.name, x.line, us)
-
-
-def library_gemm_us(rows: int, cols: int, depth: int, dtype: str, m: Machine) -> float:
-    """[rows, depth] @ [depth, cols] by the library: the best of its tiles, in whole waves."""
-    gpu, best = m.gpu, None
-    rate = gpu.gflops[dtype] * gpu.library_loop / gpu.multiprocessors
-    for bm, bn, kept in LIBRARY_TILES:
-        waves = -(-(-(-rows // bm) * -(-cols // bn)) // gpu.multiprocessors)
-        us = waves * 2e-3 * bm * bn * depth / (rate * kept)
-        best = us if best is None else min(best, us)
-    return m.kernels.library_gemm_us + best
 
 
 def collective_us(size: float, world: int, trips: int, m: Machine, adds: bool = False) -> float:

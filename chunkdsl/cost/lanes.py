@@ -30,7 +30,7 @@ class LaneTime:
 
 def lane_namer(plan: Plan):
     """task -> the name of its lane. One copy lane is `copy engine`; of several each keeps its name."""
-    serial = {lane.name: lane.serial for lane in plan.lanes}
+    copying = [lane.name for lane in plan.lanes if lane.serial and not lane.launch and lane.name != "main"]
     kept = {lane.name for lane in plan.lanes if lane.programs}
 
     def name(task: Task) -> str:
@@ -38,8 +38,8 @@ def lane_namer(plan: Plan):
             return ORDER[0]
         if task.lane.endswith(" blocks"):
             return ORDER[4]
-        if serial[task.lane]:
-            return ORDER[1] if sum(serial.values()) == 2 else task.lane
+        if task.lane in copying:
+            return ORDER[1] if len(copying) == 1 else task.lane
         return ORDER[2 if task.lane in kept else 3]
 
     return name

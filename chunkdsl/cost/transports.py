@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from chunkdsl.ir.graph import Op, Value
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, Place, Policy
-from chunkdsl.lower.facts import POINTWISE
+from chunkdsl.lower.facts import POINTWISE, by_library
 from chunkdsl.record import record
 
 TIERS = ("swizzle", "direct", "ring")
@@ -66,6 +66,8 @@ def departs(v: Value, op: Op) -> bool:
 
 def groups_of(v: Value, op: Op, nested: bool) -> tuple[Group, ...]:
     """All groups for a collective whose policy says nothing."""
+    if departs(v, op) and by_library(v.args[0]):  # behind each call, in stream order
+        return tuple(Group(route, "copy_engine", "") for route in ("swizzle", "direct"))
     if departs(v, op):
         planned = v.policy.route not in (None, "swizzle", "direct")  # a plan has programs of its own
         kinds = ("co_located",) if v.kind == "all_to_all" and not planned else ("co_located", "own_sms")
@@ -84,7 +86,8 @@ def weaves(group: Group) -> bool:
 
 def simplest(v: Value, op: Op, chunk: object, buffers: object) -> Values:
     """What the rules say where a policy says nothing."""
-    group = Group("swizzle", "", "co_located") if departs(v, op) else Group("swizzle", "copy_engine", "")
+    engine = not departs(v, op) or by_library(v.args[0])
+    group = Group("swizzle", "copy_engine", "") if engine else Group("swizzle", "", "co_located")
     return Values(group, 0, chunk, buffers)
 
 

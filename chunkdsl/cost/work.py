@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chunkdsl.cost.constants import Machine
+from chunkdsl.cost.library import library_gemm_us
 from chunkdsl.ir.meshes import grid_of
 from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.body import KernelBody
@@ -71,6 +72,8 @@ class Work:
     def cost(self, task: Task) -> Cost:
         if task.lane == "main":
             return self._stream(task)
+        if (n := self.launches.get(task.lane)) is not None and n.library:
+            return self._call(task, n)
         if self.lanes[task.lane].serial:
             return self._copy(task)
         if task.kind == "move":
@@ -87,7 +90,7 @@ class Work:
         if task.kind == "barrier" and task.signals:  # a kernel of its own
             return Cost(k.kernel_us)
         after = [self.plan.tasks[t].lane for t in task.after]
-        joins = any(lane != "main" and self.lanes[lane].serial for lane in after)
+        joins = any(lane.startswith("copies ") for lane in after)
         return Cost(k.join_us if joins else 0.0)
 
     def _copy(self, task: Task) -> Cost:
@@ -95,6 +98,16 @@ class Work:
         pulled = any(destination == task.rank for _, destination, _ in routes)
         how = "copy_pull" if pulled else "copy_push"
         return Cost(0.0, 1, routes, how, tail_us=k.copy_flag_us, head_us=k.copy_us if routes else 0.0)
+
+    def _call(self, task: Task, n: Launch) -> Cost:
+        """A call of the library for the rows that a task writes, behind a kernel of its own that waits, if it does."""
+        made = [a.region for a in task.accesses if a.act is Act.PUT]
+        rows = sum(r.row1 - r.row0 for r in made)
+        if not rows:
+            return Cost(0.0)
+        depth = local_size(n.depth, self.dims, self.plan.world, task.rank, self.op.over)
+        wait = self.machine.kernels.kernel_us if task.waits else 0.0
+        return Cost(wait + library_gemm_us(rows, made[0].col1 - made[0].col0, depth, n.a.dtype, self.machine))
 
     def _pieces(self, task: Task) -> Cost:
         routes = self._routes(task)

@@ -29,7 +29,7 @@ class Started:
     (shards, row blocks, column blocks). `programs` and `stages` by target; of the programs `movers` carry chunks."""
 
     name: str
-    kind: str  # open, stage, tiles, copies, close
+    kind: str  # open, stage, tiles, calls (of the library), copies, close
     line: int
     text: str
     space: str = ""
@@ -269,6 +269,11 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
 
 
 def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: Mapping[str, int]) -> Started:
+    if n.library:
+        grid = (world if n.by_shards else 1, len(list(g.blocks(n))), 1)
+        walk, calls = _order(n) if n.by_shards else "", grid[0] * grid[1]
+        return Started(n.name, "calls", n.line, n.text, n.space, walk, "library", 0, grid, calls,
+                       waits_for=n.chunk_flags or "")  # fmt: skip
     t = n.tiling
     own = local_size(n.cols, dims, world, rank, op.over)
     width = nominal_size(n.column_shards, dims, world) if n.column_shards else own

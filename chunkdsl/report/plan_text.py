@@ -160,7 +160,7 @@ def _launches(s: Summary) -> Iterator[str]:
     for i, x in enumerate(s.started, 1):
         grid = " x ".join(map(str, x.grid))
         count = f"{x.tiles:,} = {grid}" if x.tiles else f"{x.copies:,} copies" if x.copies else ""
-        count = f"{x.tiles:,} blocks" if x.kind == "exchange" else count
+        count = f"{x.tiles:,} blocks" if x.kind == "exchange" else f"{x.tiles:,} calls" if x.kind == "calls" else count
         rows.append((str(i), x.name, str(x.line), SPACES[x.space], ORDERS[x.walk], x.tile, count))
     head = ("", "kernel", "line", "space", "order of shards", "tile", "tiles = shards x rows x columns")
     yield from _table(head, rows, right=(0, 2))

@@ -44,6 +44,7 @@ ENGINE = gather(
 SUMS = scatter("for i in range(1, tp) { send t[(rank + i) mod tp] to (rank + i) mod tp adding }")
 SUM_RING = scatter("for i in range(tp - 1) { fetch t[(rank - i - 2) mod tp] from (rank - 1) mod tp adding }")
 EXCHANGE = reduce("for k in range(log2(tp)) { for s in range(tp) { send t[s] to xor(rank, pow2(k)) adding } }")
+LIBRARY = f"{SUMMED}op f(x, w) -> y {{ y = reduce_scatter(x @ w, M) with {{ compute = library }} }}\n"
 
 IN_TEXTS = {  # rule: (what is planted, a right spec, text in it, text instead)
     "CD321": ("passes on what has not come", RING, "(rank - i)", "(rank + i)"),
@@ -60,6 +61,9 @@ IN_TEXTS = {  # rule: (what is planted, a right spec, text in it, text instead)
     "CD343": ("shards cut too finely", RING, "t[(rank - i) mod tp]", "t[(rank - i) mod tp] part 0 of 65"),
     "CD344": ("a copy engine that passes on", ENGINE, "t[(rank - 2) mod tp] to (rank + 1) mod tp",
               "t[(rank - 2) mod tp] to (rank + 1) mod tp with { via = copy_engine }"),
+    "CD360": ("a tile of the library's", LIBRARY, "= library", "= library, tile = 16x16x16"),
+    "CD361": ("a ring of the library's addends", LIBRARY, "= library", "= library, route = ring"),
+    "CD362": ("more than the library's product", LIBRARY, "(x @ w,", "(x @ w * 2,"),
 }  # fmt: skip
 
 

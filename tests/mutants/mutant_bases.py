@@ -186,6 +186,8 @@ SPECS = {
     "zigzag_gather": gather("route = swizzle, via = ldst, side = push, place = own_sms(1), buffers = 2")
     .replace("M @ tp", "M @ zigzag(tp)"),
     "cyclic_scatter": scatter(PUSHED).replace("w.T, M)", "w.T, M @ cyclic(tp, 16))"),
+    "gather_library": gather("compute = library").replace("tile = 16x16x16, ", ""),
+    "scatter_library": scatter("compute = library").replace("tile = 16x16x16, ", ""),
     "mlp": MLP,
     "swiglu": SWIGLU,
     "large": LARGE,

@@ -4,6 +4,7 @@ import mutants_of_data
 import mutants_of_deals
 import mutants_of_helpers
 import mutants_of_layouts
+import mutants_of_library
 import mutants_of_plans
 import mutants_of_programs
 import mutants_of_schedules
@@ -23,6 +24,7 @@ FILES = (
     mutants_of_wrappers,
     mutants_of_deals,
     mutants_of_layouts,
+    mutants_of_library,
 )
 FAULTS = [fault for file in FILES for fault in file.FAULTS]
 # Each base under a way in which a fault of it is run, and each way with a base: sound, no catcher may speak.

@@ -1,0 +1,19 @@
+"""How long a product takes that the library computes."""
+
+from __future__ import annotations
+
+from chunkdsl.cost.constants import Machine
+
+# Tiles that a library chooses from, and what a smaller one keeps of the largest one's rate.
+LIBRARY_TILES = ((128, 256, 1.0), (128, 128, 0.9), (64, 128, 0.75), (64, 64, 0.55))
+
+
+def library_gemm_us(rows: int, cols: int, depth: int, dtype: str, m: Machine) -> float:
+    """[rows, depth] @ [depth, cols] by the library: the best of its tiles, in whole waves."""
+    gpu, best = m.gpu, None
+    rate = gpu.gflops[dtype] * gpu.library_loop / gpu.multiprocessors
+    for bm, bn, kept in LIBRARY_TILES:
+        waves = -(-(-(-rows // bm) * -(-cols // bn)) // gpu.multiprocessors)
+        us = waves * 2e-3 * bm * bn * depth / (rate * kept)
+        best = us if best is None else min(best, us)
+    return m.kernels.library_gemm_us + best

@@ -1,0 +1,66 @@
+"""Products that the library computes, chunk by chunk, on simulated ranks: every check of `verify`, and what a call is
+made of."""
+
+import pytest
+from emitted import GATHER, HEAD, REDUCE, SCATTER, built, failures, run
+
+from chunkdsl.aot.record import RecordingMachine
+
+LIBRARY = "compute = library, chunk = 10 along M"
+# Both products of a statement by the library, from one gather; a product of what lies here; a sum of several chunks.
+MLP = HEAD + """dim G = 48
+tensor x : bf16[M @ tp, H]
+tensor w : bf16[2, F @ tp, G]
+tensor v : bf16[H, F @ tp]
+tensor u : bf16[H, G]
+op f(x, w, v, u) -> y {
+    z = x @ u
+    g = all_gather(z) with { chunk = 2 per shard }
+    h = swiglu(g @ w[0].T, g @ w[1].T)
+    y = reduce_scatter(h @ v.T, M) + x with { chunk = 2 per shard }
+}
+"""
+
+
+def by_library(text):
+    return text.replace("swiglu(g @ w[0].T, g @ w[1].T)", "swiglu(g @ w[0].T, g @ w[1].T) with { compute = library }"
+                        ).replace("x @ u", "x @ u with { compute = library }"
+                                  ).replace("+ x with {", "+ x with { compute = library,")  # fmt: skip
+
+
+@pytest.mark.parametrize("text, world, sizes", [
+    (GATHER.format(t="bf16", p=LIBRARY), 2, (37, 1, 64)),
+    (GATHER.format(t="f32", p=f"{LIBRARY}, side = push, route = direct, order = local_first"), 4, (37, 0)),
+    (SCATTER.format(t="bf16", p=LIBRARY), 4, (37, 3, 64)),
+    (REDUCE.format(t="bf16", p="compute = library"), 2, (37, 0)),
+    (by_library(MLP), 2, (29, 1)),
+])  # fmt: skip
+def test_bits_order_and_values(text, world, sizes):
+    assert failures(run(text, world, sizes)) == []
+
+
+def calls_of(text, world, rows):
+    """(kind, what) of each launch, product, copy, fork and join of a fused call on rank 0, in the wrapper's order."""
+    _, _, module, title = built(text)
+    made = getattr(module, title)(machine=RecordingMachine(0, world), M=64)
+    made.f.machine.log.clear()
+    tensors = [made.f.machine.empty(made.f.local_shape(shape, {"M": rows}), dtype)
+               for dtype, shape in made.f.PARAMETERS.values()]  # fmt: skip
+    made.f(*tensors, M=rows)
+    return [(kind, what) for kind, what, _ in made.f.machine.log if kind not in ("begin", "end")]
+
+
+def test_copies_are_enqueued_before_the_calls_that_wait_for_them():
+    # Of 20 rows each rank has 10, which are one chunk.
+    assert calls_of(GATHER.format(t="bf16", p=LIBRARY), 2, 20) == [
+        ("launch", "open_call"), ("launch", "stage_shard"), ("fork", ""), ("copy", str(10 * 48 * 2)), ("copy", "4"),
+        ("multiply", "f_y"), ("launch", "await_chunk"), ("multiply", "f_y"), ("join", ""), ("launch", "close_call"),
+    ]  # fmt: skip
+
+
+def test_what_a_call_has_left_is_carried_on_while_the_next_one_runs():
+    assert calls_of(SCATTER.format(t="bf16", p=LIBRARY), 2, 20) == [
+        ("launch", "open_call"), ("multiply", "f_y_partial"), ("fork", ""), ("copy", str(10 * 48 * 2)), ("copy", "4"),
+        ("multiply", "f_y_partial"), ("fork", ""), ("copy", "4"), ("launch", "f_y_sum"), ("join", ""),
+        ("launch", "close_call"),
+    ]  # fmt: skip
