@@ -14,7 +14,7 @@ from chunkdsl.ir.policy import Policy
 from chunkdsl.ir.types import DType, Partial, Placement, Replicate, Shard, SymSize, TensorType, shards
 from chunkdsl.lower import placements as table
 from chunkdsl.lower.facts import POINTWISE, ROWWISE
-from chunkdsl.lower.paired import ordinary, paired_policy
+from chunkdsl.lower.paired import ordinary, paired_policy, paired_product
 from chunkdsl.lower.placements import Clash
 from chunkdsl.source import Span
 
@@ -309,7 +309,7 @@ class Derivatives:
         pairs = zip(a.type.placements, b.type.placements, strict=True)
         placements = self.sound([table.matmul_axis(p, q) for p, q in pairs], forward.span)
         type = TensorType(a.type.dtype, (a.type.shape[0], b.type.shape[1]), placements)
-        policy = self.settled(paired_policy(forward, "matmul"), "matmul", type, None)
+        policy = self.settled(paired_product(forward, a.kind == "transpose"), "matmul", type, None)
         return Value("matmul", (a, b), type, self.span, policy=policy)
 
     def pointwise(self, kind: str, a: Value, b: Value, span: Span) -> Value:

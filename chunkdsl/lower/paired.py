@@ -39,6 +39,12 @@ def paired_policy(forward: Value, kind: str) -> Policy:
     return Policy(**kept, spans={k: s for k, s in policy.spans.items() if k in kept})
 
 
+def paired_product(forward: Value, over_rows: bool) -> Policy:
+    """The same of a derived product. One over rows, `a.T @ b`, is none that the library computes, and `auto` then."""
+    policy = paired_policy(forward, "matmul")
+    return replace(policy, compute=None) if over_rows and policy.compute == "library" else policy
+
+
 def ordinary(policy: Policy) -> Policy:
     """A policy without what only a small all-reduce has: in a backward pass its sum stands beside other things."""
     dropped = dict(validity=None, assume=None, retry=None)

@@ -16,19 +16,22 @@ from chunkdsl.runtime.device import wait_flag
 
 @triton.jit(do_not_specialize=["word", "site", "limit", "active"])
 def await_chunk(
-    arrived, word, state, state_peers, record, site, limit, active, W: tl.constexpr, NVIDIA: tl.constexpr
+    arrived, word, said, state, state_peers, record, site, limit, active, W: tl.constexpr, NVIDIA: tl.constexpr
 ):  # fmt: skip
-    """What comes next in the stream reads the chunk of flag `word`."""
+    """What comes next in the stream reads the chunk of flag `word`. If the instance is dead, `said`, with which copy
+    engines signal, falls back to the epoch before: they publish nothing more."""
     if active != 0:
         epoch = tl.load(state)
-        wait_flag(arrived + word, epoch, site, word, state, state_peers, record, limit, W, NVIDIA)
+        if wait_flag(arrived + word, epoch, site, word, state, state_peers, record, limit, W, NVIDIA) == 0:
+            tl.store(said, epoch - 1)
 
 
 def hold_until(operation, arrived, word, site, active):
     """The main lane goes on when chunk `word` of what `arrived` speaks of is here."""
     m = operation.machine
     args = dict(
-        arrived=arrived.local, word=word, state=operation.state.local, state_peers=operation.state.table,
-        record=operation.record, site=site, limit=operation.module.limit, active=active,
+        arrived=arrived.local, word=word, said=operation.word, state=operation.state.local,
+        state_peers=operation.state.table, record=operation.record, site=site, limit=operation.module.limit,
+        active=active,
     )  # fmt: skip
     m.launch(await_chunk, 1, args, dict(W=m.world, NVIDIA=not m.target.startswith("gfx")), 1, 1)

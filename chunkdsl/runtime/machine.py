@@ -221,7 +221,8 @@ class Machine(PreparedLaunches):
 
     def multiply(self, label, out, left, right, transposed):
         """out = left @ right, or left @ right.T, by the library on the main lane. `label` names it to a profiler."""
-        torch.cuda.nvtx.mark(label) if self.device.type == "cuda" else None
+        if self.device.type == "cuda":
+            torch.cuda.nvtx.mark(label)
         with torch.no_grad():
             torch.mm(left, right.t() if transposed else right, out=out)
 

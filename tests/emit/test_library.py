@@ -5,6 +5,8 @@ import pytest
 from emitted import GATHER, HEAD, REDUCE, SCATTER, built, failures, run
 
 from chunkdsl.aot.record import RecordingMachine
+from chunkdsl.pipeline import check_source
+from chunkdsl.source import Source
 
 LIBRARY = "compute = library, chunk = 10 along M"
 # Both products of a statement by the library, from one gather; a product of what lies here; a sum of several chunks.
@@ -29,7 +31,7 @@ def by_library(text):
 
 
 @pytest.mark.parametrize("text, world, sizes", [
-    (GATHER.format(t="bf16", p=LIBRARY), 2, (37, 1, 64)),
+    (GATHER.format(t="bf16", p=LIBRARY), 2, (37, 1, 37)),  # the last one is played from what the first one noted
     (GATHER.format(t="f32", p=f"{LIBRARY}, side = push, route = direct, order = local_first"), 4, (37, 0)),
     (SCATTER.format(t="bf16", p=LIBRARY), 4, (37, 3, 64)),
     (REDUCE.format(t="bf16", p="compute = library"), 2, (37, 0)),
@@ -37,6 +39,16 @@ def by_library(text):
 ])  # fmt: skip
 def test_bits_order_and_values(text, world, sizes):
     assert failures(run(text, world, sizes)) == []
+
+
+def test_the_library_computes_what_a_backward_pass_multiplies_with_weights():
+    text = by_library(MLP).replace("+ x with", "with").replace("tensor u : bf16[H, G]\n", "").replace(
+        "op f(x, w, v, u) -> y {\n    z = x @ u with { compute = library }", "op f(x, w, v) -> y {").replace(
+        "all_gather(z)", "all_gather(x)") + "gradient f -> dx, dw, dv\n"  # fmt: skip
+    backward = check_source(Source("f.chunk", text)).schedule.ops[-1]
+    assert {n.library for n in backward.launches if n.products and not n.over} == {True}
+    assert {n.library for n in backward.launches if n.over} == {False}
+    assert any((c.key, c.value) == ("compute", "generated") for c in backward.choices)
 
 
 def calls_of(text, world, rows):
