@@ -106,8 +106,10 @@ class Work:
         if not rows:
             return Cost(0.0)
         depth = local_size(n.depth, self.dims, self.plan.world, task.rank, self.op.over)
-        wait = self.machine.kernels.kernel_us if task.waits else 0.0
-        return Cost(wait + library_gemm_us(rows, made[0].col1 - made[0].col0, depth, n.a.dtype, self.machine))
+        cols = made[0].col1 - made[0].col0
+        read = (rows * depth + depth * cols + rows * cols) * ITEM[n.a.dtype]  # each call reads the weight anew
+        us = max(library_gemm_us(rows, cols, depth, n.a.dtype, self.machine), 1e-3 * read / self.machine.gpu.memory_gbs)
+        return Cost(us + (self.machine.kernels.kernel_us if task.waits else 0.0))
 
     def _pieces(self, task: Task) -> Cost:
         routes = self._routes(task)

@@ -164,7 +164,7 @@ class Transports(LibraryLaunches):
         self.launches[-1] = replace(self.launches[-1], rows=rows)
         parts = Operand(parts_source, "parts", wire, parts_source, "padded", arrived=sent.arrived)
         ring = info["route"] == "ring"
-        sums = Sum("total", parts, ring, info["side"], wire, routing)
+        sums = Sum("total", parts, ring, info["side"], wire, routing, library)
         final, out_chunk = destination, None
         if halves is not None:
             dtype = value.type.dtype.value

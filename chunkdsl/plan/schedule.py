@@ -121,7 +121,7 @@ class Product:
 @record
 class Sum:
     """How a reduce launch adds: sources ascending, or in ring order with `wire` rounding at each hop.
-    `side` pull: the parts lie on the sources."""
+    `side` pull: the parts lie on the sources. `own_here`: the own addend is there by stream order, without a flag."""
 
     accumulator: str
     parts: Operand
@@ -129,6 +129,7 @@ class Sum:
     side: str
     wire: str
     routing: Routing | None = None  # adds what the plan brings, after the own addend and in the plan's order
+    own_here: bool = False
 
 
 @record

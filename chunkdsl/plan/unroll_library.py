@@ -18,6 +18,8 @@ def add_calls(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[int
     made = add_tiles(f, rank, step, lane, begin)
     for m in (m for m in f.launch.moves if m.leaving):
         owner = visited(f.launch, rank, step, f.grid)
+        if owner == rank:  # the sum comes behind its calls in the stream
+            continue
         lane = f"copies {m.name}"
         f.book.open(lane, True)
         copies = [_copy(f, m, rank, owner, c, lane, call) for c, call in enumerate(made)]
@@ -26,12 +28,11 @@ def add_calls(f: Frame, rank: int, step: int, lane: str, begin: int) -> list[int
 
 
 def _copy(f: Frame, m: Moves, rank: int, owner: int, c: int, lane: str, call: int) -> int:
-    """Chunk `c` of the addends for shard `owner` goes to its owner, and a flag behind it. Of the own shard, which the
-    call has left in its place, the flag alone."""
+    """Chunk `c` of the addends for another rank's shard goes to its owner, and a flag behind it."""
     g, size, width = f.geometry, f.geometry.chunk(f.launch.out_chunk), f.widths[m.buffer]
     first, end = c * size, min((c + 1) * size, f.heights[owner])
     accesses: tuple[Access, ...] = ()
-    if first < end and owner != rank:
+    if first < end:
         at, to = owner * g.stride, rank * g.stride
         of = Region(m.source, rank, 0, at + first, at + end, 0, width)
         accesses = (Access(Act.COPY, Region(m.buffer, owner, f.slot, to + first, to + end, 0, width), of),)

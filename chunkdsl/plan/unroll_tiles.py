@@ -59,7 +59,7 @@ def _waits(f: Frame, rank: int, owner: int, awaited: tuple[int, ...]) -> list[tu
         flows = [(a, c) for c, h in held if h for a in ((h.base,) if h.base else ()) + h.addends]
         return [(route.storage(f.grid).place(a), c, a.issuer) for a, c in flows]
     if n.sums and not n.sums.ring:
-        return [(q, c, q) for q in range(f.world) for c in awaited]
+        return [(q, c, q) for q in range(f.world) if q != rank or not n.sums.own_here for c in awaited]
     if n.sums:
         return [(rank, c, left) for c in awaited] if f.world > 1 else []
     if n.from_every:  # the own block of a staged deal was there before the launch

@@ -50,11 +50,11 @@ FAULTS = (
         in_module("there[owner] + (rank * stride + first)", "there[owner] + (owner * stride + first)"),
     ),
     Fault(
-        "the own chunk is not signalled",
+        "chunks without addends are not signalled",
         "scatter_library",
         "the sum waits for ever",
         WRAPPER,
         SIM,
-        in_module(FLAG, "owner != rank and " + FLAG),
+        in_module(FLAG, "first < end and " + FLAG),
     ),
 )
