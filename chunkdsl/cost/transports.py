@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from chunkdsl.ir.graph import Op, Value
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, Place, Policy
-from chunkdsl.lower.facts import POINTWISE, by_library
+from chunkdsl.lower.facts import POINTWISE
 from chunkdsl.record import record
 
 TIERS = ("swizzle", "direct", "ring")
@@ -64,9 +64,14 @@ def departs(v: Value, op: Op) -> bool:
     return made(v.args[0]) if v.kind == "all_to_all" else v.kind != "all_gather"
 
 
+def _by_library(v: Value) -> bool:
+    """Does the spec have the library make what a reduction adds up?"""
+    return v.args[0].kind == "matmul" and v.args[0].policy.compute == "library"
+
+
 def groups_of(v: Value, op: Op, nested: bool) -> tuple[Group, ...]:
     """All groups for a collective whose policy says nothing."""
-    if departs(v, op) and by_library(v.args[0]):  # behind each call, in stream order
+    if departs(v, op) and _by_library(v):  # behind each call, in stream order
         return tuple(Group(route, "copy_engine", "") for route in ("swizzle", "direct"))
     if departs(v, op):
         planned = v.policy.route not in (None, "swizzle", "direct")  # a plan has programs of its own
@@ -86,7 +91,7 @@ def weaves(group: Group) -> bool:
 
 def simplest(v: Value, op: Op, chunk: object, buffers: object) -> Values:
     """What the rules say where a policy says nothing."""
-    engine = not departs(v, op) or by_library(v.args[0])
+    engine = not departs(v, op) or _by_library(v)
     group = Group("swizzle", "copy_engine", "") if engine else Group("swizzle", "", "co_located")
     return Values(group, 0, chunk, buffers)
 

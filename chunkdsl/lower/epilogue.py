@@ -15,6 +15,7 @@ from chunkdsl.plan.limits import ACCUMULATOR_REGISTERS, SHARED_BYTES, stages_for
 from chunkdsl.plan.routes import GATHER_ARRIVAL, GIVEN, LOCAL_FIRST, SCATTER_ORDER, Walk
 from chunkdsl.plan.schedule import Choice, Instruction, Operand, Tiling
 
+GENERATED = "library kernels cannot wait for chunks"
 STAGES = 4  # of the software pipeline, as in the kernels of the design that were measured
 
 
@@ -60,7 +61,7 @@ class Epilogue(WholeRows):
         stages = policy.stages or self._auto(product, "stages", STAGES, str(STAGES), fit)
         warps = policy.warps or self._auto(product, "warps", by_rule, str(by_rule), full)
         if policy.compute is None:
-            self._chose("compute", "generated", "library kernels cannot wait for chunks")
+            self._auto(product, "compute", "generated", "generated", GENERATED)
         return Tiling(bm, bn, bk, warps, stages, 32, 256)
 
     def _auto(self, product: Value, key: str, by_rule: object, shown: str, why: str):
@@ -69,9 +70,6 @@ class Epilogue(WholeRows):
         found, choice = self.settled.choice(product, key, by_rule, rule)
         self.choices.append(choice)
         return found
-
-    def _chose(self, key: str, value: str, why: str) -> None:
-        self.choices.append(Choice(f"{self.op.name}: product", key, value, why))
 
     def _epilogue(self, value: Value, made: dict, operands: dict[Value, Operand], steps: list) -> str | int | float:
         """Instructions for a pointwise tree. `made` maps leaves and shared nodes to their targets."""

@@ -24,11 +24,6 @@ ROWWISE = frozenset(("rms_norm", "rms_norm_grad"))  # like pointwise, where a ti
 REDUCTIONS = ("reduce_scatter", "all_reduce")
 
 
-def by_library(value: Value) -> bool:
-    """Is it a product that the spec has the library compute?"""
-    return value.kind == "matmul" and value.policy.compute == "library"
-
-
 class Refused(Exception):
     """The op cannot be scheduled; the report says why."""
 

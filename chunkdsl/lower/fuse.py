@@ -13,7 +13,7 @@ from chunkdsl.check.layouts import layout_rows_by_pointers, layouts_meet_in_a_pr
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.lower.choices import rows_tiling
-from chunkdsl.lower.facts import Refused, by_library
+from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
 from chunkdsl.lower.kernel_tiles import KernelTiles
 from chunkdsl.lower.reserved import RESERVED
@@ -183,7 +183,7 @@ class OpBuilder(KernelTiles):
                 value.span,
             )
         layout = self._meeting_layout(settled[2] if settled else None, scatter[0] if scatter else None)
-        if library := by_library(value):
+        if library := self._by_library(value):
             self._check_library(value, settled, scatter, destination, layout)
         tiling = rows_tiling() if library else self._tiling(products, value)
         steps: list[Instruction] = []

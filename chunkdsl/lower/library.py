@@ -14,8 +14,8 @@ from chunkdsl.check.library import library_addends, library_has_no_tile, library
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.lower.choices import Choices
-from chunkdsl.lower.epilogue import Epilogue
-from chunkdsl.lower.facts import Refused, by_library
+from chunkdsl.lower.epilogue import GENERATED, Epilogue
+from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import values_of
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Buffer, Destination, Flags, Moves
@@ -24,15 +24,22 @@ ROUTES = ("direct", "swizzle")
 
 
 class LibraryLaunches(Epilogue):
+    def _by_library(self, value: Value) -> bool:
+        """Is it a product that the library computes: as the spec says, or as was measured to be faster?"""
+        if value.kind != "matmul" or value.policy.compute is not None:
+            return value.kind == "matmul" and value.policy.compute == "library"
+        found = self.settled.get((value, "compute"))
+        return found is not None and found.value == "library"
+
     @cached_property
     def for_library(self) -> frozenset[Value]:
         """Left operands of the library's products."""
-        return frozenset(v.args[0] for v in values_of(self.op) if by_library(v))
+        return frozenset(v.args[0] for v in values_of(self.op) if self._by_library(v))
 
     def _place_library(self, value: Value, name: str, sends: bool) -> None:
         """Store the products of a statement that the library computes, unless one is all of it. `sends`: the statement
         makes the addends of a reduction."""
-        for product in [v for v in self._leaves(value, {}) if by_library(v)]:
+        for product in [v for v in self._leaves(value, {}) if self._by_library(v)]:
             self._check_product(product)
             if sends and product is not value:
                 mend = "write it on the sum: `2 * reduce_scatter(h @ w, M)`, or compute = generated"
@@ -43,6 +50,8 @@ class LibraryLaunches(Epilogue):
     def _check_product(self, product: Value) -> None:
         """Refuse what no launch of the library's calls can have, whatever arrives or leaves."""
         spans = product.policy.spans
+        if product.policy.compute is None:
+            self._auto(product, "compute", "generated", "generated", GENERATED)
         for key in ("tile", "stages", "warps"):
             if getattr(product.policy, key) is not None:
                 span = spans.get("compute", product.span)

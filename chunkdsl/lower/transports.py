@@ -10,7 +10,7 @@ from chunkdsl.ir.layouts import CONTIGUOUS, Layout
 from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import SymSize, dims_in, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
-from chunkdsl.lower.facts import Refused, by_library
+from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.library import LibraryLaunches
 from chunkdsl.lower.routed import (
     built_in,
@@ -137,7 +137,7 @@ class Transports(LibraryLaunches):
         straight = scatter and routing is None and layout == CONTIGUOUS and len(self.over) < 2
         if self._contracts_rows(source) and not straight:  # its tiles go by shards of the left operand's columns
             self._place(source, f"{name}_whole")
-        library = by_library(source) and source not in self.places
+        library = self._by_library(source) and source not in self.places
         if library:
             info = self._library_sum(settle, routing, algorithm)
         else:

@@ -269,15 +269,14 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
 
 
 def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: Mapping[str, int]) -> Started:
+    walk, shards = _order(n) if n.by_shards else "", world if n.by_shards else 1
     if n.library:
-        grid = (world if n.by_shards else 1, len(list(g.blocks(n))), 1)
-        walk, calls = _order(n) if n.by_shards else "", grid[0] * grid[1]
-        return Started(n.name, "calls", n.line, n.text, n.space, walk, "library", 0, grid, calls,
+        calls = shards * len(list(g.blocks(n)))
+        return Started(n.name, "calls", n.line, n.text, n.space, walk, "library", tiles=calls,
                        waits_for=n.chunk_flags or "")  # fmt: skip
-    t = n.tiling
-    own = local_size(n.cols, dims, world, rank, op.over)
+    t, own = n.tiling, local_size(n.cols, dims, world, rank, op.over)
     width = nominal_size(n.column_shards, dims, world) if n.column_shards else own
-    grid = (world if n.by_shards else 1, -(-g.shard // t.bm), max(1, -(-width // t.bn)))
+    grid = (shards, -(-g.shard // t.bm), max(1, -(-width // t.bn)))
     tiles = grid[0] * grid[1] * grid[2]
     movers = sum(m.programs for m in n.moves if m.via != "copy_engine")
     return Started(
@@ -286,7 +285,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         n.line,
         n.text,
         n.space,
-        _order(n) if n.by_shards else "",
+        walk,
         f"{t.bm}x{t.bn}x{t.bk}" if n.products else f"{t.bm}x{t.bn}",
         t.warps,
         grid,

@@ -91,7 +91,7 @@ def tickets_of(op: OpSchedule) -> list[str]:
 def kernel_text(launch: Launch) -> tuple[str, str]:
     """(who computes the tiles on Hopper, why), for people."""
     if launch.library:
-        return "the library", "the spec says compute = library: a call of cuBLAS for each chunk, in the stream"
+        return "the library", "compute = library: a call of cuBLAS for each chunk, in the stream"
     if launch.why_triton:
         return "Triton", launch.why_triton
     w = warp_tiles()
