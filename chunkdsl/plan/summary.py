@@ -269,11 +269,10 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
 
 
 def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: Mapping[str, int]) -> Started:
-    walk, shards = _order(n) if n.by_shards else "", world if n.by_shards else 1
+    walk, shards, flags = _order(n) if n.by_shards else "", world if n.by_shards else 1, n.chunk_flags or ""
     if n.library:
         calls = shards * len(list(g.blocks(n)))
-        return Started(n.name, "calls", n.line, n.text, n.space, walk, "library", tiles=calls,
-                       waits_for=n.chunk_flags or "")  # fmt: skip
+        return Started(n.name, "calls", n.line, n.text, n.space, walk, "library", tiles=calls, waits_for=flags)
     t, own = n.tiling, local_size(n.cols, dims, world, rank, op.over)
     width = nominal_size(n.column_shards, dims, world) if n.column_shards else own
     grid = (shards, -(-g.shard // t.bm), max(1, -(-width // t.bn)))
@@ -294,7 +293,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         movers,
         tuple((target, max(1, min(sms, tiles + movers))) for target, sms in MULTIPROCESSORS.items()),
         tuple((target, _stages(n, target)) for target in MULTIPROCESSORS),
-        n.chunk_flags or "",
+        flags,
     )
 
 

@@ -5,8 +5,14 @@ import pytest
 from emitted import GATHER, HEAD, REDUCE, SCATTER, built, failures, run
 
 from chunkdsl.aot.record import RecordingMachine
+from chunkdsl.diagnostics import Report
+from chunkdsl.lower.gates import values_of
+from chunkdsl.lower.program import lower
+from chunkdsl.lower.schedule import schedule_program
 from chunkdsl.pipeline import check_source
+from chunkdsl.plan.settled import Settled, Settlement
 from chunkdsl.source import Source
+from chunkdsl.syntax.parse import parse
 
 LIBRARY = "compute = library, chunk = 10 along M"
 # Both products of a statement by the library, from one gather; a product of what lies here; a sum of several chunks.
@@ -49,6 +55,18 @@ def test_the_library_computes_what_a_backward_pass_multiplies_with_weights():
     assert {n.library for n in backward.launches if n.products and not n.over} == {True}
     assert {n.library for n in backward.launches if n.over} == {False}
     assert any((c.key, c.value) == ("compute", "generated") for c in backward.choices)
+
+
+def test_tuning_may_settle_on_it():
+    source, report = Source("f.chunk", GATHER.format(t="bf16", p="")), Report(Source("f.chunk", ""))
+    program = lower(parse(source, report), source, report)
+    product = next(v for v in values_of(program.ops[0]) if v.kind == "matmul")
+    settled = Settlement({(product, "compute"): Settled("library", "library", "tuned: 1.1 times as fast")})
+    (op,) = schedule_program(program, report, settled).ops
+    assert not report.failed and [n.library for n in op.launches] == [True]
+    assert [(c.value, c.why) for c in op.choices if c.key == "compute"] == [("library", "tuned: 1.1 times as fast")]
+    (op,) = schedule_program(program, report).ops
+    assert [n.library for n in op.launches] == [False]
 
 
 def calls_of(text, world, rows):
