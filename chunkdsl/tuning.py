@@ -29,7 +29,7 @@ FEWEST_SIZES = 3  # from the largest down, each a quarter of the one before
 @dataclass(frozen=True)
 class Options:
     """`shapes`: sizes by run-time dim, or by `OP.DIM` for one op alone; `ops`: names of those to tune, none for all;
-    `seconds`: after which no setting is begun; `plot`: path of the drawing, "" for the one beside the spec; `most`:
+    `seconds`: in which all shall be done; `plot`: path of the drawing, "" for the one beside the spec; `most`:
     ranks that there can be, 0 for any number."""
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)

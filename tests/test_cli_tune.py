@@ -19,7 +19,8 @@ SPEC = """mesh tp[4] over nvlink
 dim M = 64..4096 step 64
 tensor x : bf16[M @ tp, 1024]
 tensor w : bf16[2048 @ tp, 1024]
-op up(x, w) -> h { h = all_gather(x) @ w.T with { route = swizzle, via = copy_engine } }
+policy fixed { route = swizzle, via = copy_engine, side = pull, tile = 128x256x64, stages = 4, warps = 8 }
+op up(x, w) -> h { h = all_gather(x) @ w.T with fixed }
 """
 NAMES = ["up.chunk", "up.tuned.html", "up.tuned.json"]
 
@@ -72,7 +73,7 @@ def test_an_op_may_be_tuned_alone_at_sizes_of_its_own(capsys):
     """Sizes that differ in dims which an op does not have are one size."""
     Path("up.chunk").write_text(f"""dim N = 16..4096 step 16
 tensor v : bf16[N @ tp, 1024]
-{SPEC}op wide(x, v) -> h {{ h = all_gather(x) @ v.T with {{ route = swizzle, via = copy_engine, chunk = 2 MiB }} }}
+{SPEC}op wide(x, v) -> h {{ h = all_gather(x) @ v.T with fixed {{ chunk = 2 MiB }} }}
 """)
     argv = ["--shapes", "M=64,128", "--shapes", "N=16,32", "--shapes", "wide.M=256"]
     assert call(capsys, "--world", 2, *argv, "--op", "wide")[0] == 0
@@ -142,11 +143,13 @@ def test_time_that_is_up_ends_it_and_a_second_run_goes_on():
         assert not report.failed
         return out.getvalue().splitlines(), text
 
-    told, text = run(4)
-    assert len(results()) == 3 and ": 3 of " in text and "1:40 left" not in told[0]
+    told, text = run(200 / 60)
+    assert len(results()) == 2 and ": 2 of " in text and "left" not in told[0]
     total = int(told[0].split("0/")[1].split()[0])
-    assert told[1].endswith("2:20 left"), "all that is left takes longer than there is time"
-    assert told[-1].startswith(f"[{'#' * (24 * 3 // total):.<24}] 3/{total} ") and told[-1].endswith("5:00")
+    assert told[1].endswith("1:40 left"), "all that is left takes longer than there is time"
+    assert told[-1].startswith(f"[{'#' * (24 * 2 // total):.<24}] 2/{total} ") and told[-1].endswith("3:20")
+    told, text = run(199 / 60)
+    assert len(results()) == 3 and told[-1].endswith("1:40"), "there is less time than one takes"
     told, text = run(1000)
     assert len(results()) == total and f"{total} of {total}" in text and told[0].startswith(f"{bar(3, total)} up: ")
 

@@ -30,7 +30,7 @@ def configure(subparsers) -> None:
         help="sizes of a run-time dim to measure; default: the largest of its range, a quarter and a sixteenth of it",
     )  # fmt: skip
     parser.add_argument("--op", dest="ops", action="append", default=[], metavar="NAME", help="default: all ops")
-    limit = f"after which no further setting is begun; default: {MINUTES:g}"
+    limit = f"in which all shall be done; default: {MINUTES:g}"
     parser.add_argument("--minutes", type=_minutes, default=MINUTES, metavar="N", help=limit)
     parser.add_argument("--fresh", action="store_true", help="start anew, and write over the results that are there")
     parser.add_argument("--plot", metavar="FILE", help="*.html or *.svg of what was tried; default: SPEC.tuned.html")

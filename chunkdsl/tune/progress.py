@@ -12,7 +12,8 @@ WIDTH = 24
 
 
 class Progress:
-    """`now`: seconds, of any origin. `limit`: seconds after which no further setting is begun."""
+    """`now`: seconds, of any origin. `limit`: seconds in which all shall be done: no setting is begun for which there
+    is less time than one has taken so far."""
 
     def __init__(self, total: int, done: int, limit: float, now: Callable[[], float], out: TextIO) -> None:
         self.total, self.first, self.limit, self.now, self.out = total, done, limit, now, out
@@ -22,7 +23,8 @@ class Progress:
     def may_go_on(self, job: Job, done: int) -> bool:
         """Whether there is time for one more setting, which is then shown as the next one."""
         spent = self.now() - self.begun
-        if spent >= self.limit:
+        each = spent / (done - self.first) if done > self.first else 0.0
+        if spent >= self.limit or spent + each > self.limit:
             return False
         left = time_left(done - self.first, self.total - done, spent, self.limit)
         what = setting_text(job.setting) if job.compared else f"the gate, {sizes_text(job.sizes[0])}"
