@@ -7,7 +7,6 @@ import hashlib
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Op, Program
 from chunkdsl.lower.choices import NOTHING
-from chunkdsl.lower.computed import told_computes, write_computes
 from chunkdsl.lower.exchange import ExchangeBuilder, find_exchange, refuse_outside
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.fuse import OpBuilder
@@ -38,13 +37,12 @@ def schedule_op(
 ) -> OpSchedule | None:
     """`kernels`: names of launches that are taken; those of this op are added."""
     report.watch()
-    given, (op, program, settled) = settled, write_computes(op, program, settled)
     try:
         reduction = find_exchange(op, program)
         if reduction is not None:
             return ExchangeBuilder(op, program, report, kernels, settled).build(reduction)
         if refuse_outside(op, program, report):
             return None
-        return told_computes(OpBuilder(op, program, report, kernels, settled).build(), op, given)
+        return OpBuilder(op, program, report, kernels, settled).build()
     except Refused:
         return None

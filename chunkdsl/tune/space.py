@@ -142,19 +142,12 @@ def _more(trials: Trials, v: Value) -> Iterator[Part]:
     other than the usual one little is known."""
     usual = trials.time(v, {}, v.policy) if v in trials.collectives else None
     for part in MORE.get(v.kind, ()):
-        if not all(_open(trials, v, key) for key, _ in part):
+        if any((v, key) not in trials.said for key, _ in part):
             continue
         values = {key: value_of(key, text) for key, text in part}
         us = trials.time(v, values, v.policy) if usual is not None else None
         if usual is None or (us is not None and us <= usual * (1 + margin("tune"))):
             yield part
-
-
-def _open(trials: Trials, v: Value, key: str) -> bool:
-    """Whether the spec leaves a key to others. The library's products have no tile, stages and warps."""
-    if key == "compute":
-        return all(getattr(v.policy, of) is None for of in PRODUCT)
-    return (v, key) in trials.said
 
 
 def labels(trials: Trials) -> dict[str, Value]:
