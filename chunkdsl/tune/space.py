@@ -134,7 +134,8 @@ def _weighed(trials: Trials, v: Value) -> Iterator[Part]:
     for us, values in tried:
         if us > tried[0][0] * (1 + margin("tune")):
             break
-        yield tuple((key, text_of(values[key])) for key in COLLECTIVE if key in values)
+        if trials.world > 2 or values.get("route") != "direct":  # of two ranks each has one peer, whatever the order
+            yield tuple((key, text_of(values[key])) for key in COLLECTIVE if key in values)
 
 
 def _more(trials: Trials, v: Value) -> Iterator[Part]:
