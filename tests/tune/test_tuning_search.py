@@ -43,17 +43,27 @@ def test_what_is_tried_is_legal_open_and_differs():
                 made.append(schedule_of(space, setting))
         assert None not in made and len({unchosen(m) for m in made}) == len(made) == space.count
     keys = {(label, key) for label, parts in found()["mlp"].options for part in parts for key, _ in part}
-    products = {(label, key) for label in ("product", "product 2") for key in ("tile", "stages", "warps")}
+    products = {(label, key) for label in ("product", "product 2") for key in ("tile", "stages", "warps", "compute")}
     mine = {"all_gather": {"chunk", "side"}, "reduce_scatter": {"place", "route", "side", "via"}}
     assert keys <= {(label, key) for label, of in mine.items() for key in of} | products
-    assert {("all_gather", "chunk"), ("reduce_scatter", "place"), ("product", "tile"), ("product 2", "tile")} <= keys
+    assert {("all_gather", "chunk"), ("reduce_scatter", "place"), ("product", "tile"), ("product 2", "compute")} <= keys
 
-    def tried(key, world=2):
-        return {text for _, parts in found(world)["up"].options for part in parts for k, text in part if k == key}
+    def tried(key):
+        return {text for _, parts in found()["up"].options for part in parts for k, text in part if k == key}
 
-    assert tried("route", 4) == {"swizzle", "direct", "ring"}
     assert tried("route") == {"swizzle", "ring"}, "of two ranks each has one peer, whatever the order"
     assert "128x128x64" in tried("tile") and "128x256x64" not in tried("tile"), "that of the rules is no other"
+
+
+def test_the_library_s_products_have_the_transports_of_the_rules():
+    """What is best for tiles, small chunks that programs carry, is not for calls of the library."""
+    space = found()["mlp"]
+    label, parts = next(option for option in space.options if option[0] == "product 2")
+    best = (("all_gather", "chunk", "8 MiB"), ("product", "stages", "3"), ("reduce_scatter", "place", "own_sms(16)"))
+    by_library, *others = space.step([name for name, _ in space.options].index(label), best)
+    assert parts[0] == (("compute", "library"),)
+    assert by_library == (("product", "stages", "3"), ("product 2", "compute", "library"))
+    assert all(set(best) <= set(setting) for setting in others if setting)
 
 
 def test_all_is_measured_once_at_all_sizes_and_the_fastest_wins():
