@@ -1,4 +1,5 @@
-"""Rules about `kernel` items and users' kernels: CD235 to CD238 what the item says, CD650 what the kernel does."""
+"""Rules about `kernel` items and users' kernels: CD235 to CD238 what the item says, CD355 and CD650 what the
+kernel does."""
 
 from __future__ import annotations
 
@@ -205,6 +206,47 @@ def kernel_cannot_be_fused(
             const BLOCK = 512
         }
         op f(x) -> y { g = all_gather(x) y = copy(g, g) }
+    """
+    shown = f"{path}:{line} | {code}\n" if line and code else ""
+    return Finding(f"{place(path, line)}: {reason}", span, "by this call", help=shown + mend)
+
+
+@rule("CD355", "chunk-edge-inside-a-tile")
+def chunk_edge_inside_a_tile(
+    path: str, line: int | None, reason: str, code: str, span: Span | None, mend: str
+) -> Finding:  # fmt: skip
+    """Rows that a kernel gives away are sent chunk by chunk: a chunk goes when all tiles with rows of it are stored.
+
+    Tiles are counted by blocks of rows. A chunk may end inside of such a block (it then waits for the block's tiles, and
+    so does the next one), but a tile that begins in one block and ends in another belongs to none of them: no count
+    would say when a chunk is complete. Kernels that take a matrix as one long vector have such tiles. Bound to a name
+    first, the result is stored by the kernel, and a launch after it sends it.
+
+    Fails:
+        mesh tp[2]
+        dim M = 1..4096
+        tensor x : bf16[8 @ tp, M, 480]
+        kernel add(X) -> Y = "specs/kernels/add.py" : add_flat_kernel {
+            X = x_ptr : [e, m, n]
+            Y = y_ptr : [m, n] sum e
+            arg elements = m * n
+            grid = cdiv(m * n, BLOCK)
+            const BLOCK = 1024
+        }
+        op f(x) -> y { y = reduce_scatter(add(x), M) }
+
+    Mended:
+        mesh tp[2]
+        dim M = 1..4096
+        tensor x : bf16[8 @ tp, M, 480]
+        kernel add(X) -> Y = "specs/kernels/add.py" : add_flat_kernel {
+            X = x_ptr : [e, m, n]
+            Y = y_ptr : [m, n] sum e
+            arg elements = m * n
+            grid = cdiv(m * n, BLOCK)
+            const BLOCK = 1024
+        }
+        op f(x) -> y { s = add(x) y = reduce_scatter(s, M) }
     """
     shown = f"{path}:{line} | {code}\n" if line and code else ""
     return Finding(f"{place(path, line)}: {reason}", span, "by this call", help=shown + mend)

@@ -23,7 +23,7 @@ def find_footprint(q: Question) -> Footprint:
             _answers[key] = _find(q)
         found = _answers[key]
     if isinstance(found, KernelFault):
-        raise KernelFault(found.reason, found.line, found.mend)
+        raise found.again()
     return found
 
 

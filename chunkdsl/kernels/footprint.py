@@ -22,6 +22,7 @@ from chunkdsl.ir.types import DimRef, evaluate
 from chunkdsl.kernels.addresses import exact_loads
 from chunkdsl.kernels.beside import check_beside
 from chunkdsl.kernels.binding import Binding, Stride
+from chunkdsl.kernels.edges import edge_inside
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.loops import MANY, persistent_step
 from chunkdsl.kernels.order import Order, fits, orders
@@ -239,10 +240,7 @@ class Finder:
         self.check_all_read(seen)
         reads = {a: self.mode(a, seen, block, tied) for a in self.q.gathered}
         if self.q.sent and not tied:
-            raise KernelFault(
-                f"its programs do not each store one block of rows of {self.result.name}, in an order that is known",
-                self.line, "rows are sent when they are complete: let a program store whole tiles",
-            )  # fmt: skip
+            raise edge_inside(self, [touches for _, touches in seen], block)
         if not tied or (not self.q.sent and all(m == "whole" for m in reads.values())):
             # A persistent program keeps its loop over tiles: there is no ticket for each of them.
             return Footprint(0, Order(), tuple((a, "whole") for a in reads), 0, "")

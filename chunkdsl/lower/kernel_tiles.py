@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chunkdsl.check.kernels import kernel_cannot_be_fused
+from chunkdsl.check.kernels import chunk_edge_inside_a_tile, kernel_cannot_be_fused
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.ir.types import DimRef, Shard, Share, evaluate
@@ -185,7 +185,8 @@ class KernelTiles(Dealing):
         except KernelFault as fault:
             path, line = kernel.source.path, fault.line
             code = kernel.source.text.splitlines()[line - 1].strip() if line else ""
-            self.report.add(kernel_cannot_be_fused(path, line, fault.reason, code, value.span, fault.mend))
+            said = chunk_edge_inside_a_tile if fault.edge else kernel_cannot_be_fused
+            self.report.add(said(path, line, fault.reason, code, value.span, fault.mend))
             raise Refused from None
 
     def _body(

@@ -46,6 +46,19 @@ SUM_RING = scatter("for i in range(tp - 1) { fetch t[(rank - i - 2) mod tp] from
 EXCHANGE = reduce("for k in range(log2(tp)) { for s in range(tp) { send t[s] to xor(rank, pow2(k)) adding } }")
 LIBRARY = f"{SUMMED}op f(x, w) -> y {{ y = reduce_scatter(x @ w, M) with {{ compute = library }} }}\n"
 
+ELEMENTS = """mesh tp[4]
+dim M = 1..256
+tensor x : bf16[4 @ tp, M, 96]
+kernel add(X) -> Y = "specs/kernels/add.py" : add_flat_kernel {
+    X = x_ptr : [e, m, 96]
+    Y = y_ptr : [m, 96] sum e
+    arg elements = m * 96
+    grid = cdiv(m * 96, BLOCK)
+    const BLOCK = 32
+}
+op f(x) -> y { y = reduce_scatter(add(x), M) }
+"""  # three programs store a row
+
 IN_TEXTS = {  # rule: (what is planted, a right spec, text in it, text instead)
     "CD321": ("passes on what has not come", RING, "(rank - i)", "(rank + i)"),
     "CD322": ("a round too many", RING, "range(tp - 1)", "range(tp)"),
@@ -61,6 +74,7 @@ IN_TEXTS = {  # rule: (what is planted, a right spec, text in it, text instead)
     "CD343": ("shards cut too finely", RING, "t[(rank - i) mod tp]", "t[(rank - i) mod tp] part 0 of 65"),
     "CD344": ("a copy engine that passes on", ENGINE, "t[(rank - 2) mod tp] to (rank + 1) mod tp",
               "t[(rank - 2) mod tp] to (rank + 1) mod tp with { via = copy_engine }"),
+    "CD355": ("a tile that ends inside a row", ELEMENTS, "BLOCK = 32", "BLOCK = 128"),
     "CD360": ("a tile of the library's", LIBRARY, "= library", "= library, tile = 16x16x16"),
     "CD361": ("a ring of the library's addends", LIBRARY, "= library", "= library, route = ring"),
     "CD362": ("more than the library's product", LIBRARY, "(x @ w,", "(x @ w * 2,"),

@@ -115,6 +115,37 @@ def test_one_parameter_is_not_two_tensors():
     assert found.code == "CD236" and "bound twice" in found.message
 
 
+ELEMENTS = HEAD + """
+tensor e : bf16[4 @ tp, M, 80]
+kernel f(X) -> Y = "specs/kernels/add.py" : add_flat_kernel {
+    X = x_ptr : [e, m, n]
+    Y = y_ptr : [m, n] sum e
+    arg elements = m * n
+    grid = cdiv(m * n, BLOCK)
+    const BLOCK = 64
+}
+op f_op(e) -> y { y = reduce_scatter(f(e), M) }
+"""
+
+
+def test_a_chunk_never_ends_inside_a_tile_that_no_block_of_rows_holds():
+    """Programs store 64 elements of rows of 80. Of rows of 64 each stores one row: that is sent."""
+    (found,) = checked(ELEMENTS).report.diagnostics
+    assert found.code == "CD355" and found.span is not None
+    where, what = found.message.split(": ", 1)
+    text = (ROOT / "specs/kernels/add.py").read_text().splitlines()[int(where.split(":")[1]) - 1]
+    assert text.strip().startswith("tl.store(y_ptr + at") and text.strip() in found.help
+    assert "program (1, 0, 0) stores rows 0 to 1 of Y" in what and "bind the result to a name first" in found.help
+    assert body_of(ELEMENTS.replace("80]", "64]")).block == 1
+
+
+def test_rows_that_are_sent_are_counted_along_a_size():
+    item = KERNELS["matmul_2d"].replace("[m,", "[96,").replace("cdiv(m", "cdiv(96") + "tensor h : bf16[96, K @ tp]\n"
+    item = item.replace("    arg stride_am", "    arg M = 96\n    arg stride_am")
+    (found,) = checked(HEAD + item + "op f_op(h, v) -> y { y = all_reduce(f(h, v)) }").report.diagnostics
+    assert found.code == "CD650" and "is a number in its item" in found.message
+
+
 @pytest.mark.parametrize("policy", ["side = push", "route = ring, place = co_located", "place = own_sms(2)"])
 def test_a_transport_that_needs_another_store_is_refused(policy):
     (found,) = checked(reduced("matmul_2d", policy)).report.diagnostics

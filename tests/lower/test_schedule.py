@@ -218,7 +218,7 @@ def test_buffers_above_one_mebibyte_are_one(rows, slots):
 CODES = ("CD501", "CD502", "CD503", "CD504", "CD601", "CD602", "CD603", "CD604", "CD607", "CD608", "CD611", "CD612")
 CODES += ("CD609", "CD640", "CD641", "CD642", "CD643", "CD644", "CD650", "CD671")
 CODES += ("CD620", "CD621", "CD622", "CD623", "CD624", "CD625")
-CODES += ("CD326", "CD344", "CD360", "CD361", "CD362")
+CODES += ("CD326", "CD344", "CD355", "CD360", "CD361", "CD362")
 
 
 @pytest.mark.parametrize("code", CODES)
