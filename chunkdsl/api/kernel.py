@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from chunkdsl.api.errors import ChunkError, refuse
@@ -29,9 +30,22 @@ def source_of(kernel) -> KernelSource:
     try:
         found = read_kernel(path, Path(file), fn.__name__)
         _ = found.parameters, found.needed
+        check_choices(found, fn.__globals__)
     except KernelFault as fault:
         raise refuse(kernel_not_readable(path, fault.line, fault.reason, None, fault.mend), path) from None
     return found
+
+
+def check_choices(source: KernelSource, held: Mapping[str, object]) -> None:
+    """KernelFault where the file has chosen another import than a module would (`KernelSource.imports`)."""
+    used = {name: line for node in source.needed for name, line in source.free_names(node)}
+    for name in used.keys() & source.choices.keys():
+        node, text = source.imports[name]
+        made: dict[str, object] = {}
+        exec(text, made)
+        if name in held and made[name] is not held[name]:
+            why = f"`{name}` is another function in this program than `{text.split('  #')[0]}` of line {node.lineno}"
+            raise KernelFault(why, used[name], "import it in one way, at the top level")
 
 
 def shown(file: Path) -> str:

@@ -7,6 +7,7 @@ number has those of all ranks. Where that does not tell, CD661 says what `compil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from chunkdsl.api.call import Call
 from chunkdsl.api.errors import ChunkError, refuse
@@ -119,6 +120,7 @@ def what_it_does(source: KernelSource, call: Call, world: int) -> dict[str, set[
 
     dtypes = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
     tensors = {n: (t.shape, dtypes[t.dtype], t.block) for n, t in call.tensors}
+    source = replace(source, pinned=call.constants)
     try:
         return kinds(source, tensors, {**dict(call.numbers), **dict(call.constants)}, (*call.grid, 1, 1)[:3],
                      world)  # fmt: skip

@@ -19,6 +19,7 @@ from typing import Protocol
 import triton
 from triton.runtime import interpreter as upstream
 
+from chunkdsl.interp.libdevice import stands_for
 from chunkdsl.parsing import parse_python
 
 _FUTURE_ANNOTATIONS = __future__.annotations.compiler_flag
@@ -77,6 +78,7 @@ def _rewrite(fn: Callable, form: Form | None) -> Callable:
     body = form.statements(definition.body, fn) if form else definition.body
     definition.body = [_Values().visit(statement) for statement in body]
     # A factory hands over `_TENSOR` and the free variables, so that the module's globals stay as they are.
+    more |= {n: f for n in fn.__code__.co_names if (f := stands_for(fn.__globals__.get(n))) is not None}
     names = [_TENSOR, *more, *fn.__code__.co_freevars]
     factory = ast.FunctionDef(
         name="__factory",

@@ -19,6 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from chunkdsl.interp.arguments import bind
 from chunkdsl.interp.arithmetic import reduce_in_float32
+from chunkdsl.interp import libdevice
 from chunkdsl.interp.builder import Builder
 from chunkdsl.interp.memory import Memory
 from chunkdsl.interp.rewrite import rewritten
@@ -74,6 +75,7 @@ def _install(changes, builder: Builder) -> None:
     # Triton 3.6 makes a semantic of its own for each builtin.
     set_attr(upstream, "TritonSemantic", lambda _: upstream.interpreter_semantic)
     install(changes)
+    libdevice.install(changes)
     # Upstream patches what a kernel's globals mention and does so again at each device call; once is enough.
     language = upstream._patch_lang(_Everything)
     changes._changes.extend(language._changes)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from chunkdsl.kernels.fault import KernelFault
-from chunkdsl.kernels.source import KernelSource, is_chooser
+from chunkdsl.kernels.returns import depth, early_returns, pass_edits, rest_edits
+from chunkdsl.kernels.source import KernelSource, choosers, own_decorators
 from chunkdsl.kernels.turn_splices import TURN_MARK, TURN_NAMES, loop_at, turn_edits
 from chunkdsl.kernels.turns import Turns
 from chunkdsl.parsing import parse_python
@@ -34,10 +35,8 @@ def definitions(source: KernelSource) -> tuple[tuple[str, str], ...]:
 def by_ticket(source: KernelSource, turns: tuple[Turns, ...] = ()) -> tuple[tuple[str, str], ...]:
     """(name, text) of the kernel, and of helpers that ask for program ids, as functions of PARAMETERS, which come
     first. Their names end with SUFFIX. With `turns`, `arrivals` comes behind these, and loops wait for their rows.
-    KernelFault for a kernel that returns early."""
-    returns = next((n for n in ast.walk(source.kernel) if isinstance(n, ast.Return)), None)
-    if returns is not None:
-        raise KernelFault("returns early", returns.lineno, "put the rest under `if`")
+    KernelFault for a kernel that returns where no splice can say it otherwise (`returns`)."""
+    guards = early_returns(source.kernel)
     taken = {n.id for node in source.needed for n in ast.walk(node) if isinstance(n, ast.Name)}
     taken |= {n.arg for node in source.needed for n in ast.walk(node) if isinstance(n, ast.arg)}
     clash = next((p for p in (*PARAMETERS, *(TURN_NAMES if turns else ())) if p in taken), None)
@@ -45,7 +44,7 @@ def by_ticket(source: KernelSource, turns: tuple[Turns, ...] = ()) -> tuple[tupl
         raise KernelFault(f"uses the name `{clash}`, which the rewritten kernel takes", source.kernel.lineno, "rename")
     asking = asking_functions(source, turns)
     return tuple(
-        (node.name + suffix(turns), spliced(source, node, asking, turns))
+        (node.name + suffix(turns), spliced(source, node, asking, turns, guards if node is source.kernel else ()))
         for node in source.needed
         if isinstance(node, ast.FunctionDef) and node.name in asking
     )
@@ -70,12 +69,11 @@ def names_of(node: ast.stmt) -> str:
 
 
 def first_line(node: ast.stmt) -> int:
-    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()) if not is_chooser(d))])
+    return min([node.lineno, *(d.lineno for d in own_decorators(node))])
 
 
 def chooser_lines(node: ast.stmt) -> set[int]:
-    choosers = (d for d in getattr(node, "decorator_list", ()) if is_chooser(d))
-    return {line for d in choosers for line in range(d.lineno, d.end_lineno + 1)}
+    return {line for d in choosers(node) for line in range(d.lineno, d.end_lineno + 1)}
 
 
 def definition_text(source: KernelSource, node: ast.stmt) -> str:
@@ -121,10 +119,13 @@ def axis_of(call: ast.Call) -> int:
 # ---- splices
 
 
-def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str], turns: tuple[Turns, ...]) -> str:
+def spliced(
+    source: KernelSource, node: ast.FunctionDef, asking: frozenset[str], turns: tuple[Turns, ...],
+    guards: tuple[ast.stmt, ...] = (),
+) -> str:  # fmt: skip
     at = partial(offset, source)
     text = source.text
-    edits = list(changes(source, node, asking, turns))
+    edits = [*changes(source, node, asking, turns), *pass_edits(guards, at)]
     start, end = at(first_line(node), 0), at(node.end_lineno + 1, 0)
     for begin, _, _ in tuple(edits):
         stop = text.find("\n", begin)
@@ -136,7 +137,9 @@ def spliced(source: KernelSource, node: ast.FunctionDef, asking: frozenset[str],
             loop = loop_at(node, turn.line)
             stop = text.index("\n", at(loop.iter.end_lineno, loop.iter.end_col_offset))
             arrivals = "arrivals" if len(turns) == 1 else f"arrivals[{i}]"
-            edits += [*turn_edits(source, loop, at, arrivals), (stop, stop, TURN_MARK)]
+            deeper = depth(guards, loop.lineno)
+            edits += [*turn_edits(source, loop, at, arrivals, deeper), (stop, stop, TURN_MARK)]
+    edits += rest_edits(text, node, guards, at, MARK)
     for line in chooser_lines(node):
         if line >= first_line(node):
             edits.append((at(line, 0), at(line + 1, 0), ""))

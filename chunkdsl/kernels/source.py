@@ -1,7 +1,8 @@
 """A kernel's file, parsed: the function, the helpers that it calls, the constants that these name. Nothing else of the
 file is used, executed or copied into a generated module.
 
-Decorators that choose a configuration (`autotune`, `heuristics`) are left out: the spec pins the configuration.
+Decorators around `@triton.jit` (`autotune`, `heuristics`, those of libraries) choose how the kernel is launched. They
+are left out: the spec pins the configuration.
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
+from chunkdsl.kernels.dead import dead_nodes
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.parsing import parse_python
 
 IMPORTABLE = ("triton", "torch", "math")
-CHOOSERS = ("autotune", "heuristics")
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """`path` as the spec gives it (for messages), `file` where it lies, `function` the kernel's name."""
+    """`path` as the spec gives it (for messages), `file` where it lies, `function` the kernel's name. `pinned`: values
+    of its constants, None before they are known."""
 
     path: str
     file: Path
     text: str
     function: str
+    pinned: tuple[tuple[str, object], ...] | None = None
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -53,17 +56,26 @@ class KernelSource:
 
     @cached_property
     def imports(self) -> dict[str, tuple[ast.stmt, str]]:
-        """Imported names: (statement, one line that imports this name alone)."""
-        found: dict[str, tuple[ast.stmt, str]] = {}
-        for node in self.tree.body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                for alias in node.names:
-                    name = alias.asname or alias.name.split(".")[0]
-                    text = f"import {alias.name}"
-                    if isinstance(node, ast.ImportFrom):
-                        text = f"from {node.module} {text}"
-                    found[name] = node, text + (f" as {alias.asname}" if alias.asname else "")
+        """Imported names: (statement, one line that imports this name alone). Of those under `if` and `try`, which a
+        file tries one after the other, the first that is here."""
+        found = {name: line for node in self.tree.body for name, line in names_imported(node)}
+        for name, lines in self.choices.items():
+            if name not in found:
+                node, text = next((c for c in lines if importable(c[1])), lines[0])
+                other = len(lines) > 1
+                found[name] = node, text + f"  # chunk: {self.path}:{node.lineno}, the first that is here" * other
         return found
+
+    @cached_property
+    def choices(self) -> dict[str, list[tuple[ast.stmt, str]]]:
+        """Of each name that is imported under `if` or `try` at the top level: what it may be, in the file's order."""
+        found: dict[str, list[tuple[ast.stmt, str]]] = {}
+        for top in self.tree.body:
+            if isinstance(top, ast.If | ast.Try):
+                for node in ast.walk(top):
+                    for name, line in names_imported(node):
+                        found.setdefault(name, []).append(line)
+        return {name: sorted(lines, key=lambda c: c[0].lineno) for name, lines in found.items()}
 
     @cached_property
     def kernel(self) -> ast.FunctionDef:
@@ -123,8 +135,15 @@ class KernelSource:
             why = f"`{name}` comes from `{module}`; a generated module imports only Triton, torch and math"
             raise KernelFault(why, line, "define what the kernel needs in its own file")
 
-    @staticmethod
-    def free_names(node: ast.stmt) -> Iterator[tuple[str, int]]:
+    @cached_property
+    def dead(self) -> set[int]:
+        """`id`s of nodes of the kernel that the pinned constants rule out."""
+        if self.pinned is None:
+            return dead_nodes(self.kernel, self.constants, None)
+        literal = {n: d.value for n, d in self.defaults.items() if isinstance(d, ast.Constant)}
+        return dead_nodes(self.kernel, self.constants, literal | dict(self.pinned))
+
+    def free_names(self, node: ast.stmt) -> Iterator[tuple[str, int]]:
         """Names that a definition reads from its module, with lines."""
         bound: set[str] = set()
         body: list[ast.AST] = [node]
@@ -133,10 +152,10 @@ class KernelSource:
             bound |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
             body = [*node.body, *(a.annotation for a in ast.walk(node.args) if isinstance(a, ast.arg) and a.annotation)]
             body += [d for d in node.args.defaults + node.args.kw_defaults if d]
-            body += [d for d in node.decorator_list if not is_chooser(d)]
+            body += own_decorators(node)
         for part in body:
             for n in ast.walk(part):
-                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in bound:
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in bound and id(n) not in self.dead:
                     yield n.id, n.lineno
 
     @cached_property
@@ -152,8 +171,8 @@ class KernelSource:
         kept: list[ast.stmt] = [parse_python(line).body[0] for line in self.import_lines]
         for node in self.needed:
             if isinstance(node, ast.FunctionDef):
-                plain = [d for d in node.decorator_list if not is_chooser(d)]
-                node = ast.FunctionDef(**{**dict(ast.iter_fields(node)), "decorator_list": plain}, **places(node))
+                plain = dict(ast.iter_fields(node)) | {"decorator_list": own_decorators(node)}
+                node = ast.FunctionDef(**plain, **places(node))
             kept.append(node)
         linecache.checkcache(str(self.file))
         module = ModuleType(f"chunkdsl_kernel_{self.file.stem}")
@@ -179,12 +198,43 @@ def places(node: ast.AST) -> dict[str, int | None]:
     return {name: getattr(node, name) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")}
 
 
-def is_chooser(decorator: ast.expr) -> bool:
-    """`@triton.autotune(...)` or `@triton.heuristics(...)`."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return getattr(function, "attr", getattr(function, "id", "")) in CHOOSERS
+def names_imported(node: ast.AST) -> Iterator[tuple[str, tuple[ast.stmt, str]]]:
+    """(name, (statement, one line that imports it alone)) of an import."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            text = f"import {alias.name}"
+            if isinstance(node, ast.ImportFrom):
+                text = f"from {node.module} {text}"
+            name = alias.asname or alias.name.split(".")[0]
+            yield name, (node, text + (f" as {alias.asname}" if alias.asname else ""))
+
+
+def importable(line: str) -> bool:
+    """Does Triton, torch or math have what this line imports?"""
+    if line.split()[1].split(".")[0] not in IMPORTABLE:
+        return False
+    try:
+        exec(line, {})
+    except ImportError:
+        return False
+    return True
+
+
+def own_decorators(node: ast.stmt) -> list[ast.expr]:
+    """Those that make a function what it is: `@triton.jit` and what stands below it. All, of one that is not jitted."""
+    decorators = getattr(node, "decorator_list", [])
+    return decorators[next((i for i, d in enumerate(decorators) if is_jit(d)), 0) :]
+
+
+def choosers(node: ast.stmt) -> list[ast.expr]:
+    """Decorators around `@triton.jit`: `@triton.autotune(...)`, `@triton.heuristics(...)` and those of libraries."""
+    return [d for d in getattr(node, "decorator_list", ()) if d not in own_decorators(node)]
 
 
 def is_jitted(node: ast.FunctionDef) -> bool:
-    functions = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
-    return any(ast.unparse(f).split(".")[-1] == "jit" for f in functions)
+    return any(is_jit(d) for d in node.decorator_list)
+
+
+def is_jit(decorator: ast.expr) -> bool:
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(function).split(".")[-1] == "jit"

@@ -21,12 +21,14 @@ Edit = tuple[int, int, str]
 
 
 def turn_edits(
-    source: KernelSource, node: ast.For, at: Callable[[int, int], int], arrivals: str = "arrivals"
-) -> Iterator[Edit]:
-    """Splices of the loop's head. `at`: offset of (line, column). `arrivals`: what the loop's waits need."""
+    source: KernelSource, node: ast.For, at: Callable[[int, int], int], arrivals: str = "arrivals",
+    deeper: int = 0,
+) -> Iterator[Edit]:  # fmt: skip
+    """Splices of the loop's head. `at`: offset of (line, column). `arrivals`: what the loop's waits need. `deeper`:
+    columns by which its lines are moved to the right."""
     args = [ast.get_source_segment(source.text, a) for a in node.iter.args]
     begin, end, step = ("0", *args, "1") if len(args) == 1 else (*args, "1")[:3]
-    inner = " " * (node.col_offset + (node.body[0].col_offset - node.col_offset) // 2)
+    inner = " " * (deeper + node.col_offset + (node.body[0].col_offset - node.col_offset) // 2)
     where = at(node.lineno, node.col_offset)
     yield where, where, (
         f"for chunk_turn in range(0, turns_of({arrivals})):{TURN_MARK}\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from chunkdsl.check.kernels import kernel_binding, kernel_not_readable
@@ -70,9 +70,10 @@ class _Item:
         self.options: dict[str, int] = {}
 
     def declare(self) -> DeclaredKernel:
-        item, s = self.item, self.source
-        _ = s.needed  # what cannot be copied into a module is said here
+        item = self.item
         tensor_nodes, scalars, grid = self.sorted_bindings()
+        s = self.source = replace(self.source, pinned=tuple(self.constants.items()))
+        _ = s.needed  # what cannot be copied into a module is said here
         tensors = {t.name.text: self.tensor(t, scalars) for t in tensor_nodes}
         for name in (*item.params, *item.results):
             if name.text not in tensors:

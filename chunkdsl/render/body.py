@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 
 from chunkdsl.ir.types import dims_in, evaluate
@@ -225,7 +226,7 @@ class BodyView:
         if self.body.step in given:
             given[self.body.step] = str(MANY)
         given |= {t.parameter: self.argument(t) for t in self.body.tensors}
-        given |= {s.parameter: self.scalar(s) for s in self.body.scalars}
+        given |= {s.parameter: as_launched(self.scalar(s)) for s in self.body.scalars}
         ids = ids[: len(PARAMETERS)]
         if self.body.turns:
             ids.append(f"({self.arrivals})")
@@ -305,6 +306,20 @@ class BodyView:
             return all(isinstance(self.extents[n].size, int) for n in dims_in(s.value))
         t = self.by_parameter[s.stride[0]]
         return all(isinstance(e.size, int) for e in t.shape[s.stride[1] + 1 :])
+
+
+def as_launched(text: str) -> str:
+    """A number in a call within a kernel, as its parameter has it when it is launched alone: a tensor, of which authors
+    write `n.to(tl.int64)`, but for a 1, which Triton makes a constant of."""
+    try:
+        value = ast.literal_eval(text)
+    except ValueError:
+        return text
+    if isinstance(value, str) or (value == 1 and type(value) is int):
+        return text
+    wide = "int64" if isinstance(value, int) and not -(2**31) <= value < 2**31 else "int32"
+    kind = "int1" if isinstance(value, bool) else "float32" if isinstance(value, float) else wide
+    return f"tl.full((), {text}, tl.{kind})"
 
 
 def dims_like(value) -> bool:

@@ -21,13 +21,14 @@ from pathlib import Path
 
 from evidence import FUSED, REFUSED
 from kernel_specs import checked
-from test_fused_kernels import failures
+from test_fused_kernels import failures_of
 
 from chunkdsl.kernels.order import Order
 from chunkdsl.render.module import render_module
 
 ROOT = Path(__file__).parents[2]
 PAGE, KEPT = ROOT / "docs" / "kernels.md", Path(__file__).with_name("evidence.json")
+LIBRARIES = KEPT.with_name("libraries.json")
 WORLDS, TARGETS = ("2", "4", "8"), ("sm_80", "sm_90", "sm_100")
 ROWS = (21, 1)  # of a shard, in two calls
 READS = {"block": "its block of rows", "wrap": "its block, surplus rows modulo", "whole": "any rows"}
@@ -56,10 +57,35 @@ Refused, at a line of the kernel or of the spec:
 | --- | --- |
 {refused}
 """
+LIBRARIES_TEXT = """
+## Kernels of libraries, run as they are
+
+From the files that the libraries install: `tests/kernels/library_kernels.py` says how, and made this table, by hand.
+Nothing of a library is changed, imported or kept here; a spec names the file, and the columns mean what they mean above.
+Where a file imports one name in several ways, under `if` or `try`, a module takes the first that is here, and says so
+behind the import; branches that a spec's constants rule out (`if ACTIVATION == "gelu"`) need not have what they name;
+decorators around `@triton.jit` are left out, also a library's own; `if ...: return` becomes `if ...: pass`, `else:` and
+the rest, moved to the right. Lines: without those that were only moved.
+
+{versions}
+
+| library, kernel | as | found | lines | waits | ranks | compiled | last run |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{fused}
+
+Refused, at a line of the library:
+
+| library, kernel | diagnostic |
+| --- | --- |
+{refused}
+"""
 
 
 def body_of(text):
-    made = checked(text)
+    return body_in(checked(text))
+
+
+def body_in(made):
     assert [d.message for d in made.report.diagnostics] == []
     return made, next(n for n in made.schedule.ops[0].launches if n.body)
 
@@ -77,8 +103,8 @@ def facts(launch) -> dict[str, str]:
     else:
         found = f"blocks of {body.block} row{'s' * (body.block > 1)}, {Order(*body.order)}"
         found += "".join(f"; reads {READS[m]}" for m in sorted(modes))
-    before = [line for name, text in body.untouched for line in text.splitlines()]
-    after = [line for name, text in body.by_ticket for line in text.splitlines()]
+    before = [line.strip() for name, text in body.untouched for line in text.splitlines()]
+    after = [line.strip() for name, text in body.by_ticket for line in text.splitlines()]
     added = [d for d in difflib.ndiff(before, after) if d.startswith("+ ")]
     waits = "in the loop" if body.turns else "before a program" if modes else "none; it signals"
     if not modes and launch.destination.kind == "local":
@@ -118,12 +144,13 @@ def compiled(made, target: str) -> list[str]:
             return [str(error)]
 
 
-def run(name: str, worlds, targets) -> dict:
-    made, launch = body_of(FUSED[name])
+def run(made, worlds, targets) -> dict:
+    """What `check` gave for one of these specs, run."""
+    made, launch = body_in(made)
     row = facts(launch)
     for world in worlds:
         with tempfile.TemporaryDirectory() as folder:
-            row[world] = failures(FUSED[name], Path(folder), int(world), dims=ROWS)
+            row[world] = failures_of(made, Path(folder), int(world), dims=ROWS)
     for target in targets:
         row[target] = compiled(made, target)
     return row | {"on": dict.fromkeys((*worlds, *targets), date.today().isoformat())}
@@ -134,24 +161,31 @@ def merged(old: dict, new: dict) -> dict:
     return old | new | {"on": old.get("on", {}) | new["on"]}
 
 
-def page(kept: dict) -> str:
-    def held(row, keys):
+def columns(row: dict) -> str:
+    def held(keys):
         return " ".join(k for k in keys if row.get(k) == []) or "none"
 
-    def last(row):
-        on = {k: row["on"].get(k, "") for k in (*WORLDS, *TARGETS) if k in row}
-        newest = max(on.values())
-        part = [k for k in on if on[k] == newest]
-        return (newest or "earlier") + (": " + " ".join(part)) * (len(part) < len(on))
+    on = {k: row["on"].get(k, "") for k in (*WORLDS, *TARGETS) if k in row}
+    newest = max(on.values())
+    part = [k for k in on if on[k] == newest]
+    last = (newest or "earlier") + (": " + " ".join(part)) * (len(part) < len(on))
+    return f"{row['found']} | {row['lines']} | {row['waits']} | {held(WORLDS)} | {held(TARGETS)} | {last}"
 
-    rows = [f"| {n} | {r['found']} | {r['lines']} | {r['waits']} | {held(r, WORLDS)} | {held(r, TARGETS)} | {last(r)} |"
-            for n, r in kept["fused"].items()]  # fmt: skip
+
+def page(kept: dict, libraries: dict) -> str:
+    """`libraries`: of `library_kernels.py`."""
+    rows = [f"| {name} | {columns(row)} |" for name, row in kept["fused"].items()]
     refused = [f"| {name} | {text} |" for name, text in kept["refused"].items()]
-    return TEXT.format(rows=ROWS[0], fused="\n".join(rows), refused="\n".join(refused))
+    text = TEXT.format(rows=ROWS[0], fused="\n".join(rows), refused="\n".join(refused))
+    rows = [f"| {name} | {role} | {columns(row)} |" for name, roles in libraries["fused"].items()
+            for role, row in roles.items()]  # fmt: skip
+    refused = [f"| {name} | {text} |" for name, text in libraries["refused"].items()]
+    versions = "Versions: " + ", ".join(f"{n} {v}" for n, v in libraries["versions"].items()) + "."
+    return text + LIBRARIES_TEXT.format(versions=versions, fused="\n".join(rows), refused="\n".join(refused))
 
 
-def load() -> dict:
-    return json.loads(KEPT.read_text()) if KEPT.exists() else {"fused": {}, "refused": {}}
+def load(path: Path = KEPT) -> dict:
+    return json.loads(path.read_text()) if path.exists() else {"versions": {}, "fused": {}, "refused": {}}
 
 
 def main() -> None:
@@ -164,7 +198,7 @@ def main() -> None:
     worlds, targets = (tuple(filter(None, a.split(","))) for a in (args.worlds, args.targets))
     for name in FUSED:
         if args.only in name:
-            row = run(name, worlds, targets)
+            row = run(checked(FUSED[name]), worlds, targets)
             kept = load()
             kept["fused"][name] = merged(kept["fused"].get(name, {}), row)
             kept["fused"] = {n: kept["fused"][n] for n in FUSED if n in kept["fused"]}
@@ -173,7 +207,7 @@ def main() -> None:
     kept = load()
     kept["refused"] = {name: refusal(text) for name, text in REFUSED.items()}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    PAGE.write_text(page(kept))
+    PAGE.write_text(page(kept, load(LIBRARIES)))
 
 
 if __name__ == "__main__":

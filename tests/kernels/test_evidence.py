@@ -2,7 +2,7 @@
 
 import pytest
 from evidence import FUSED, REFUSED
-from evidence_table import PAGE, ROOT, TARGETS, WORLDS, body_of, facts, load, page, refusal
+from evidence_table import LIBRARIES, PAGE, ROOT, TARGETS, WORLDS, body_of, facts, load, page, refusal
 
 AGAIN = ("matrix product, grouped order", "two layers in one kernel, gathered and reduced",
          "log-sum-exp of a row, for cross entropy")  # fmt: skip
@@ -17,7 +17,7 @@ def at_root(monkeypatch):
 
 
 def test_the_page_is_made_of_what_was_kept():
-    assert PAGE.read_text() == page(KEPT)
+    assert PAGE.read_text() == page(KEPT, load(LIBRARIES))
     assert list(KEPT["fused"]) == list(FUSED) and list(KEPT["refused"]) == list(REFUSED)
 
 

@@ -66,7 +66,10 @@ def at_root(monkeypatch):
 
 
 def failures(text, folder: Path, world, change=None, dims=(53, 1)):
-    made = checked(text)
+    return failures_of(checked(text), folder, world, change, dims)
+
+
+def failures_of(made, folder: Path, world, change=None, dims=(53, 1)):
     assert [d.message for d in made.report.diagnostics] == []
     small = shrink(made.schedule, world)
     module = render_module(small, (world,))
