@@ -173,11 +173,13 @@ def _acquired(op: Instruction, facts: Facts) -> Facts:
 
 @lint_rule("cached-load-after-wait", "ptx", nvidia_only=True)
 def cached_loads_after_wait(text: str) -> Found:
-    """Data that a wait guards is never read with `.nc` or `.ca`.
+    """Data that a wait guards is never read with `.nc`.
 
-    A non-coherent or L1-cached line may be older than the acquire, and stays so for as long as the kernel runs.
+    A line of the non-coherent cache may be older than the acquire, and stays so for as long as the kernel runs. `.ca`,
+    which authors of kernels write as a hint, is how a load without a modifier is cached: since sm_70 such operators do
+    not change what a program may read (PTX ISA, "Cache Operators"), and an acquire covers it.
     """
     for op, facts in _flow(text, _acquired):
-        cached = op.parts[0] == "ldu" or (op.parts[0] == "ld" and "global" in op.parts and {"nc", "ca"} & set(op.parts))
+        cached = op.parts[0] == "ldu" or (op.parts[0] == "ld" and "global" in op.parts and "nc" in op.parts)
         if cached and facts:
             yield op.line, op.text, f"a cached load after the acquire at line {min(facts)}"

@@ -217,9 +217,9 @@ def chunk_edge_inside_a_tile(
 ) -> Finding:  # fmt: skip
     """Rows that a kernel gives away are sent chunk by chunk: a chunk goes when all tiles with rows of it are stored.
 
-    Tiles are counted by blocks of rows. A chunk may end inside of such a block (it then waits for the block's tiles, and
-    so does the next one), but a tile that begins in one block and ends in another belongs to none of them: no count
-    would say when a chunk is complete. Kernels that take a matrix as one long vector have such tiles. Bound to a name
+    Tiles are counted by blocks of rows. A chunk may end inside of such a block, whose tiles it then waits for, as the
+    next chunk does; but a tile that begins in one block and ends in another belongs to none of them: no count would say
+    when a chunk is complete. Kernels that take a matrix as one long vector have such tiles. Bound to a name
     first, the result is stored by the kernel, and a launch after it sends it.
 
     Fails:

@@ -35,7 +35,6 @@ VALUES: dict[str, Callable] = {
     "fast_expf": np.exp, "fast_logf": np.log, "fast_log2f": np.log2, "fast_log10f": np.log10, "fast_powf": np.power,
     "fast_sinf": np.sin, "fast_cosf": np.cos, "fast_tanf": np.tan, "fast_tanhf": np.tanh, "fast_dividef": np.divide,
     "div_rn": np.divide, "add_rn": np.add, "sub_rn": np.subtract, "mul_rn": np.multiply, "sqrt_rn": np.sqrt,
-    "max": np.fmax, "min": np.fmin, "fmax": np.fmax, "fmin": np.fmin, "fabs": np.abs,
     "rsqrt": lambda x: 1 / np.sqrt(x), "rsqrt_rn": lambda x: 1 / np.sqrt(x), "rcp_rn": np.reciprocal,
     "cbrt": np.cbrt, "exp10": lambda x: np.power(x.dtype.type(10), x),
     "round": lambda x: np.trunc(x + np.copysign(x.dtype.type(0.5), x)),

@@ -17,9 +17,9 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 from triton.runtime.jit import JITFunction
 
+from chunkdsl.interp import libdevice
 from chunkdsl.interp.arguments import bind
 from chunkdsl.interp.arithmetic import reduce_in_float32
-from chunkdsl.interp import libdevice
 from chunkdsl.interp.builder import Builder
 from chunkdsl.interp.memory import Memory
 from chunkdsl.interp.rewrite import rewritten

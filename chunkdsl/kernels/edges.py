@@ -1,8 +1,8 @@
 """Edges of chunks inside tiles: why the rows of a result cannot be sent chunk by chunk.
 
-A chunk's signal counts tiles of whole blocks of rows, so an edge may lie inside a block, whose tiles then count for both
-chunks; never inside a tile that no block holds. Rows that are kept, or that are gathered, have no such need: a tile
-waits for every chunk that it reads.
+A chunk's signal counts tiles of whole blocks of rows, so an edge may lie inside a block, whose tiles then count for
+both chunks; never inside a tile that no block holds. Rows that are kept or gathered have no such need: a tile waits for
+every chunk that it reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chunkdsl.kernels.footprint import Finder
     from chunkdsl.kernels.trace import Touch
 
-MEND = "let a program store whole blocks of rows, or bind the result to a name first: a launch behind the kernel sends it"
+MEND = "let a program store whole blocks of rows, or bind the result to a name first: a launch behind it sends it"
 
 
 def edge_inside(finder: Finder, traces: Sequence[Sequence[Touch]], block: int) -> KernelFault:

@@ -1,7 +1,7 @@
 """Early returns: `if CONDITION: return` at the top level of a kernel, as most kernels of libraries have it.
 
-The rewritten kernel is called once for each ticket, inside a loop, where a return has no place. So the rest goes under an
-`else:`, its lines moved to the right and otherwise as they are. A return inside a loop, or behind assignments in its
+The rewritten kernel is called once for each ticket, inside a loop, where a return has no place. So the rest goes under
+an `else:`, its lines moved to the right and otherwise as they are. A return inside a loop, or behind assignments in its
 branch (to names that the rest may assign too, with other types), is a KernelFault.
 """
 
@@ -24,8 +24,8 @@ def early_returns(kernel: ast.FunctionDef) -> tuple[ast.stmt, ...]:
         if any(isinstance(n, ast.Return) for n in ast.walk(node)):
             if not (is_guard(node) or (node is kernel.body[-1] and is_return(node))):
                 line = next(n.lineno for n in ast.walk(node) if isinstance(n, ast.Return))
-                raise KernelFault("returns early", line, "put the rest under `if`, or return by `if ...: return` at the "
-                                  "top level of the kernel")  # fmt: skip
+                mend = "put the rest under `if`, or write `if ...: return` at the top level of the kernel"
+                raise KernelFault("returns early", line, mend)
             found.append(node)
     return tuple(found)
 

@@ -155,7 +155,8 @@ class KernelSource:
             body += own_decorators(node)
         for part in body:
             for n in ast.walk(part):
-                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in bound and id(n) not in self.dead:
+                loaded = isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+                if loaded and n.id not in bound and id(n) not in self.dead:
                     yield n.id, n.lineno
 
     @cached_property

@@ -187,6 +187,8 @@ class _Item:
             elif name in self.source.defaults:
                 if name not in self.source.constants:
                     found.append((name, self.default(name)))
+                elif isinstance(value := getattr(self.source.defaults[name], "value", None), int | float | str):
+                    self.constants[name] = value  # a text is no default where a function calls another
             else:
                 key = "const" if name in self.source.constants else "arg"
                 line = next(p.lineno for p in self.source.parameters if p.arg == name)

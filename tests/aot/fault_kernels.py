@@ -167,7 +167,7 @@ def publish_tma(x, y, flag, epoch, WAIT: tl.constexpr):
 def consume(x, y, flag, epoch, FORM: tl.constexpr):
     """Wait for a flag in one of several ways, then copy a tile."""
     i = tl.arange(0, 4096)
-    if FORM == "right" or FORM == "cached":
+    if FORM == "right" or FORM == "cached" or FORM == "hinted":
         poll(flag, epoch)
     elif FORM == "gpu":
         while tl.atomic_add(flag, 0, sem="acquire", scope="gpu") - epoch < 0:
@@ -201,9 +201,12 @@ def consume(x, y, flag, epoch, FORM: tl.constexpr):
         if FORM == "one_thread_barrier":
             tl.debug_barrier()
     if FORM == "cached":
-        tl.store(y + i, tl.load(x + i, cache_modifier=".ca"))
+        value = tl.inline_asm_elementwise(
+            "ld.global.nc.f32 $0, [$1];", "=f,l", [x + i], dtype=tl.float32, is_pure=False, pack=1
+        )
+        tl.store(y + i, value)
     else:
-        tl.store(y + i, tl.load(x + i))
+        tl.store(y + i, tl.load(x + i, cache_modifier=".ca" if FORM == "hinted" else ""))
 
 
 @triton.jit

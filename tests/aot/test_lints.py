@@ -120,7 +120,7 @@ CASES = [
     (
         "cached-load-after-wait",
         ("consume", "sm_90", {"FORM": "cached"}),
-        ("consume", "sm_90", {"FORM": "right"}),
+        ("consume", "sm_90", {"FORM": "hinted"}),
     ),
     (
         "flag-scope",

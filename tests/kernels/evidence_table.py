@@ -61,7 +61,7 @@ LIBRARIES_TEXT = """
 ## Kernels of libraries, run as they are
 
 From the files that the libraries install: `tests/kernels/library_kernels.py` says how, and made this table, by hand.
-Nothing of a library is changed, imported or kept here; a spec names the file, and the columns mean what they mean above.
+Nothing of a library is changed, imported or kept here: a spec names the file. Columns mean what they mean above.
 Where a file imports one name in several ways, under `if` or `try`, a module takes the first that is here, and says so
 behind the import; branches that a spec's constants rule out (`if ACTIVATION == "gelu"`) need not have what they name;
 decorators around `@triton.jit` are left out, also a library's own; `if ...: return` becomes `if ...: pass`, `else:` and

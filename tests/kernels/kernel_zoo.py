@@ -310,11 +310,12 @@ def looks_ahead(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
 @triton.jit
 def returns_early(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
-    if row < 0:
-        return
-    cols = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols)
-    tl.store(y_ptr + row * n_cols + cols, x, mask=cols < n_cols)
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols)
+        tl.store(y_ptr + row * n_cols + cols, x, mask=cols < n_cols)
+        if start > n_cols:
+            return
 
 
 @triton.jit

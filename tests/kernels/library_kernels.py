@@ -3,8 +3,8 @@
     pip install --no-deps --target LIBRARIES liger-kernel==0.8.5 unsloth==2026.10.9 fla-core==0.6.0 flag-gems==5.0.2
     PYTHONPATH=. python tests/kernels/library_kernels.py LIBRARIES [--only liger] [--worlds 2,4,8] [--targets sm_90]
 
-flash-attn and lightllm are no wheels: their folders `flash_attn` and `lightllm`, of a clone, are put into LIBRARIES.
-Nothing is imported of them, and nothing of them is kept here: `library_specs.py` names files, and what was found lies in
+flash-attn and lightllm are no wheels: their folders `flash_attn` and `lightllm`, of clones, are put into LIBRARIES.
+Nothing of a library is imported or kept here: `library_specs.py` names files, and what was found lies in
 `libraries.json`. No test needs a library; `test_evidence.py` holds the page against that file.
 """
 
@@ -55,7 +55,8 @@ def main() -> None:
             for part in ("fused", "refused"):
                 kept[part] = {n: kept[part][n] for n in SPECS if n in kept[part]}
             LIBRARIES.write_text(json.dumps(kept, indent=1) + "\n")
-            print(name, role, kept["refused"][name] if failed else {k: v for k, v in row.items() if v != []}, flush=True)
+            shown = kept["refused"][name] if failed else {k: v for k, v in row.items() if v != []}
+            print(name, role, shown, flush=True)
     PAGE.write_text(page(load(KEPT), load(LIBRARIES)))
 
 

@@ -1,4 +1,4 @@
-"""Kernels of libraries, in specs that name their files where the libraries are installed; `library_kernels.py` runs them.
+"""Kernels of libraries, in specs that name the installed files; `library_kernels.py` runs them.
 
 Nothing of the libraries is here: only what a user would write of them.
 """
@@ -120,7 +120,8 @@ FLASH_ROTARY = item(
     "X = X : [m, 96]; C = COS : [m, 16]; S = SIN : [m, 16]; Y = OUT : [m, 96]",
     "CU_SEQLENS = 0; SEQLEN_OFFSETS = 0; seqlen = m; nheads = 3; seqlen_ro = m; stride_out_batch = 0; "
     "stride_out_seqlen = Y.stride(0); stride_out_nheads = 32; stride_out_headdim = 1; stride_x_batch = 0; "
-    "stride_x_seqlen = X.stride(0); stride_x_nheads = 32; stride_x_headdim = 1", "cdiv(3, BLOCK_H), cdiv(m, BLOCK_M), 1",
+    "stride_x_seqlen = X.stride(0); stride_x_nheads = 32; stride_x_headdim = 1", 
+    "cdiv(3, BLOCK_H), cdiv(m, BLOCK_M), 1",
     "ROTARY_DIM = 32, IS_SEQLEN_OFFSETS_TENSOR = false, IS_VARLEN = false, INTERLEAVED = false, CONJUGATE = false, "
     "BLOCK_H = 2, BLOCK_M = 8",
 )  # fmt: skip
