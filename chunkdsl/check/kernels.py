@@ -179,7 +179,8 @@ def kernel_cannot_be_fused(
     Refused: addresses or masks that depend on loaded data, except where the kernel reads what is whole on each rank
     (the group of weights may stand in a table); atomics on declared tensors; stores to an argument; reading a result;
     elements of a result that are stored twice or not at all; accesses outside a declared shape; programs that share
-    rows of a result that is sent to other ranks; a tensor descriptor without its block; an early `return`.
+    rows of a result that is sent to other ranks; a tensor descriptor without its block; a `return` that stands
+    elsewhere than at the end of an `if` at the top level (that one is rewritten).
 
     Fails:
         mesh tp[2]

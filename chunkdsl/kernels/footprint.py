@@ -80,6 +80,13 @@ def shorter(value: int) -> int:
     return power * (times + 1 - times % 2)
 
 
+def alike(wanted: int, most: int, block: int) -> int:
+    """A size up to `most` whose last block of `block` is as long as that of `wanted`: surplus rows of a ragged block
+    show only where there is a block before it."""
+    short = most - (most - wanted) % block
+    return wanted if wanted <= most else short if short > 0 else most
+
+
 class Finder:
     def __init__(self, q: Question) -> None:
         self.q, self.source, self.binding = q, q.source, q.binding
@@ -194,11 +201,11 @@ class Finder:
         for r, c in zip(rows, cols, strict=True):
             sizes = dict(small)
             if self.row:
-                sizes[self.row] = max(1, min(r, most_rows))
+                sizes[self.row] = max(1, alike(r, most_rows, block))
             if wide:
                 most = self.q.sizes[self.col]
                 even = gcd(most, self.binding.evenness)
-                sizes[self.col] = max(even, min(c, most) // even * even)
+                sizes[self.col] = max(even, alike(c, most, column) // even * even)
             if sizes not in made:
                 made.append(sizes)
         return made

@@ -6,6 +6,7 @@ from group_specs import REFUSED as GROUPS_REFUSED
 from group_specs import SPECS as GROUPS
 from kernel_specs import ATTENTION, COPY, HEAD, KERNELS, gathered, gemm, reduced, refused, rows
 from kernel_specs import SEVERAL as KEYS_AND_VALUES
+from library_forms import ELEMENTS, NORM
 from loop_specs import PASSES, WEIGHTS, WHOLE, along_k, attention
 from several_specs import REFUSED as SEVERAL_REFUSED
 from several_specs import SPECS as SEVERAL
@@ -120,6 +121,7 @@ FUSED = {
     "rotary embedding": HEAD + TENSORS + ROTARY + op("f(all_gather(x2), angles, angles)", "x2, angles"),
     "SwiGLU of halves, 2-D grid": gathered("gated"),
     "rows scaled, whole blocks as a heuristic says": CHOSEN["what a heuristic would choose"],
+    "RMSNorm as libraries write it: imports tried, a return": NORM,
     "dropout with a seed": HEAD + TENSORS + DROPOUT + op("f(all_gather(x))"),
     "sum of vectors, one dimension": HEAD + TENSORS + ADD + op("f(all_gather(x))"),
     "RMSNorm of rows dealt by all_to_all": HEAD + TENSORS + NORM_96
@@ -147,7 +149,8 @@ REFUSED = {
     "reads back what it stored": refused("reads_its_result"),
     "in place": refused("works_in_place"),
     "reads the next row": refused("looks_ahead"),
-    "early `return`": refused("returns_early"),
+    "a `return` in a loop": refused("returns_early"),
+    "elements one behind the other, their rows sent": ELEMENTS,
     "stores half of each row": refused("half_of_it"),
     "softmax of sharded columns": HEAD + TENSORS + KERNELS["softmax"] + "op f_op(h) -> y { y = f(h) }",
 }  # fmt: skip

@@ -57,6 +57,61 @@ Refused, at a line of the kernel or of the spec:
 | --- | --- |
 {refused}
 """
+ONE_WAY = """
+## One way
+
+A product that the compiler brings along and a kernel of a user differ in what fills a tile (`_product.py.jinja`, or the
+author's own text) and in what says which rows a tile touches (the tile's shape, or the footprint). Everything else is
+the same code, and [`test_one_way.py`](../tests/kernels/test_one_way.py) holds the two against each other: the same product
+written both ways has the same transfers, staging, buffers and flags, plans that are equal task by task (also what each
+task waits for, signals and touches), and modules whose functions are the same text but for those of the tile.
+
+| what | where |
+| --- | --- |
+| gathers, destinations, policies and what `auto` becomes | `chunkdsl/lower/`: `KernelTiles` (`kernel_tiles.py`) is a layer of the class that schedules products |
+| tickets, waits, signals, movers | `chunkdsl/runtime/` (`take`, `wait_flag`, `set_flag`, `arrive`), `templates/triton/tiles.py.jinja` |
+| the wrapper: construction, call, `exact`, fallback | `templates/triton/operation.py.jinja` |
+| plan, proof, refutations | `chunkdsl/plan/unroll.py`, `chunkdsl/check/prove/` |
+| simulated ranks, races, conformance | `chunkdsl/sim/` |
+| compilation ahead of time, lints | `chunkdsl/aot/`; for text that is not ours, lints of style are left out (`of_a_user`) |
+| cost, timeline | `chunkdsl/cost/`, from the footprint's work |
+
+## From Python
+
+The same without a spec, for those who live in code; all that follows from a call is in the [language
+reference](../grammars/README.md#from-python). What is written here is run by a test:
+
+```python
+import torch
+import triton
+
+from chunkdsl import ChunkSchedule, compile
+from matmul import matmul_kernel  # specs/kernels/matmul.py: a tutorial's product, which knows of no rank
+
+schedule = ChunkSchedule(
+    collective_type="all_gather", chunk_size_bytes=3072, world_size=2, overlap_policy="swizzle", max_rows=64
+)
+fused = compile(kernel=matmul_kernel, schedule=schedule, target_backend="triton")
+
+
+def grid(meta):
+    return (triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"]),)
+
+
+def call(rank):
+    shard = A[rank * 20 : rank * 20 + 20]  # this rank's rows
+    return shard, B, torch.empty(M, N, dtype=A.dtype), M, N, K, K, 1, N, 1, N, 1
+
+
+M, N, K = 40, 64, 64
+A, B = torch.ones(M, K, dtype=torch.bfloat16), torch.eye(K, N, dtype=torch.bfloat16)
+# On GPUs each rank does `fused[grid](*call(rank), BM=32, ...)`; here two of them run on the CPU.
+C, _ = fused[grid].simulate([call(0), call(1)], BM=32, BN=32, BK=32, GROUP=8)
+```
+
+`compile(kernel, "up.chunk")` returns the module of a spec that names the kernel, and `@compile(schedule=...)` over
+`@triton.jit` decorates.
+"""
 LIBRARIES_TEXT = """
 ## Kernels of libraries, run as they are
 
@@ -181,7 +236,7 @@ def page(kept: dict, libraries: dict) -> str:
             for role, row in roles.items()]  # fmt: skip
     refused = [f"| {name} | {text} |" for name, text in libraries["refused"].items()]
     versions = "Versions: " + ", ".join(f"{n} {v}" for n, v in libraries["versions"].items()) + "."
-    return text + LIBRARIES_TEXT.format(versions=versions, fused="\n".join(rows), refused="\n".join(refused))
+    return text + LIBRARIES_TEXT.format(versions=versions, fused="\n".join(rows), refused="\n".join(refused)) + ONE_WAY
 
 
 def load(path: Path = KEPT) -> dict:

@@ -19,6 +19,7 @@ from kernel_specs import (
     refused,
     rows,
 )
+from library_forms import ELEMENTS
 
 from chunkdsl.kernels import answers
 from chunkdsl.kernels.fault import KernelFault
@@ -115,17 +116,27 @@ def test_one_parameter_is_not_two_tensors():
     assert found.code == "CD236" and "bound twice" in found.message
 
 
-ELEMENTS = HEAD + """
-tensor e : bf16[4 @ tp, M, 80]
-kernel f(X) -> Y = "specs/kernels/add.py" : add_flat_kernel {
-    X = x_ptr : [e, m, n]
-    Y = y_ptr : [m, n] sum e
-    arg elements = m * n
-    grid = cdiv(m * n, BLOCK)
-    const BLOCK = 64
+SHORT = HEAD.replace("1..256", "1..64") + """
+kernel f(A, B) -> C = "specs/kernels/matmul.py" : matmul_kernel {
+    A = a_ptr : [m, k]
+    B = b_ptr : [k, n]
+    C = c_ptr : [m, n]
+    arg stride_am = A.stride(0)
+    arg stride_ak = A.stride(1)
+    arg stride_bk = B.stride(0)
+    arg stride_bn = B.stride(1)
+    arg stride_cm = C.stride(0)
+    arg stride_cn = C.stride(1)
+    grid = cdiv(m, BM) * cdiv(n, BN)
+    const BM = 32, BN = 32, BK = 32, GROUP = 8
 }
-op f_op(e) -> y { y = reduce_scatter(f(e), M) }
+op f_op(x, w) -> y { y = f(all_gather(x), w) }
 """
+
+
+def test_a_short_range_is_looked_at_between_its_ends():
+    """Surplus rows of the second block are the first ones: of 64 rows, and of less than a block, nothing shows of it."""
+    assert body_of(SHORT).fetched.gathered == "wrap"
 
 
 def test_a_chunk_never_ends_inside_a_tile_that_no_block_of_rows_holds():
