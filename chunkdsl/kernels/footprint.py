@@ -60,7 +60,7 @@ class Footprint:
 class Question:
     """What a spec wants of a kernel: `gathered` arguments arrive row by row, `sent`: the result is given away row by
     row. `sizes`: of every size the largest value. `cuts`: sizes of the result that are sharded, so that the kernel
-    runs on parts of them. `parted`: all sizes that are sharded."""
+    runs on parts of them. `parted`: all sizes that are sharded. `fixed`: those that are the same in every call."""
 
     source: KernelSource
     binding: Binding
@@ -69,6 +69,7 @@ class Question:
     sizes: Mapping[str, int]
     cuts: tuple[str, ...] = ()
     parted: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()
 
 
 def shorter(value: int) -> int:
@@ -205,7 +206,11 @@ class Finder:
             if wide:
                 most = self.q.sizes[self.col]
                 even = gcd(most, self.binding.evenness)
-                sizes[self.col] = max(even, alike(c, most, column) // even * even)
+                if self.col in self.q.fixed:  # the last block is as long as it always is: it may have no masks
+                    last = (most - 1) % column + 1
+                    sizes[self.col] = min(most, (c - last) // column * column + last if c >= last else last)
+                else:
+                    sizes[self.col] = max(even, alike(c, most, column) // even * even)
             if sizes not in made:
                 made.append(sizes)
         return made

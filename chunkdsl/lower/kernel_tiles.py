@@ -175,12 +175,13 @@ class KernelTiles(Dealing):
         dims = [p.dim for p in value.type.placements if isinstance(p, Shard)]
         cuts = tuple(kernel.binding.results[0].dims[i].name for i in dims)
         parted = frozenset(name for name, e in extents.items() if e.sharded or isinstance(e.size, Share))
+        fixed = frozenset(extents) - parted - {n for n, e in extents.items() if not isinstance(e.size, int)}
         typed = [replace(t, dtype=self._held_dtype(a)) for t, a in zip(kernel.binding.tensors, value.args, strict=True)]
         made = [replace(r, dtype=self._dtype(v)) for r, v in zip(kernel.binding.results, values, strict=True)]
         binding = replace(kernel.binding, tensors=tuple(typed), results=tuple(made))
         try:
             by_ticket(kernel.source)  # a text that cannot be rewritten is not run
-            found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cuts, parted))
+            found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cuts, parted, fixed))
             return found, (definitions(kernel.source), by_ticket(kernel.source, found.turns))
         except KernelFault as fault:
             path, line = kernel.source.path, fault.line

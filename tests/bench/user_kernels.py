@@ -8,7 +8,7 @@ never waits. Both kernels are timed alone, in CUDA graphs, ours between two runs
 median over rounds. Inside a shard both go through their tiles in the same order (groups of 8 row blocks); the launch
 begins with its own shard, which is the first one of rank 0, as the untouched kernel does. "a multiprocessor": programs
 that it holds, and the registers of ours. "equal": the bits of the op against those of `exact`,
-with the peer's data in place.
+with the peer's data in place: its shard of what is gathered, and its addends, which are ours here as in `exact`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ class PresetPeer(LonePeer):
         super().__init__(2)
         self.started: dict[str, partial] = {}
         self.held: dict[str, torch.Tensor] = {}
+        self.of_peer: dict[str, torch.Tensor] = {}
 
     def symmetric(self, name, shape, dtype):
         flags = name.endswith(("_arrived", "_ready", "_closed"))
         local, peer = (torch.full(shape, (1 << 30) * flags, dtype=dtype, device=self.device) for _ in range(2))
         self._keep += [local, peer]
-        self.held[name] = local
+        self.held[name], self.of_peer[name] = local, peer
         addresses = (local.data_ptr(), peer.data_ptr())
         return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
 
@@ -68,13 +69,18 @@ def measure(m, machine: PresetPeer, name: str, rows: int, rounds: int) -> str:
         if key.startswith(f"{name}_") and key.endswith("_gathered"):
             value[rows // 2 : rows, : tensors[0].shape[1]] = tensors[0][: rows - rows // 2]
     machine.started.clear()
+    op(*tensors, M=rows)
+    torch.cuda.synchronize()
+    for key, value in machine.of_peer.items():  # the peer's addends
+        if key.startswith(f"{name}_") and key.endswith("_stage"):
+            value.copy_(machine.held[key])
     fused = op(*tensors, M=rows)
     mine = next(start for k, start in machine.started.items() if k in (f"{name}_h", f"{name}_y_partial"))
     exact = op.exact(*tensors, M=rows)
     untouched = machine.started["matmul_kernel"]
     torch.cuda.synchronize()
     m.check()
-    equal = torch.equal(fused, exact) if name == "up" else "-"
+    equal = "yes" if torch.equal(fused, exact) else "NO"
     graphs = [capture(start, 4) for start in (untouched, mine)]
     ratios, base = [], []
     for _ in range(rounds):

@@ -146,6 +146,8 @@ REFUSED = {
     "matrix product, parts of K by atomics": HEAD + TENSORS + SPLIT.replace(" sum k", "")
     + op("f(all_gather(x), wide)", "x, wide"),
     "sums by atomics": refused("adds_atomically"),
+    "counts in the gathered argument, by an atomic": refused("counts_visits"),
+    "an argument and the result in one memory": gathered("softmax").replace("Y = out_ptr", "Y = in_ptr"),
     "reads back what it stored": refused("reads_its_result"),
     "in place": refused("works_in_place"),
     "reads the next row": refused("looks_ahead"),

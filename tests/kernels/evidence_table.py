@@ -14,6 +14,7 @@ import difflib
 import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
 from datetime import date
@@ -28,112 +29,10 @@ from chunkdsl.render.module import render_module
 
 ROOT = Path(__file__).parents[2]
 PAGE, KEPT = ROOT / "docs" / "kernels.md", Path(__file__).with_name("evidence.json")
-LIBRARIES = KEPT.with_name("libraries.json")
+LIBRARIES, TEXT = KEPT.with_name("libraries.json"), KEPT.with_name("kernels_page.md")
 WORLDS, TARGETS = ("2", "4", "8"), ("sm_80", "sm_90", "sm_100")
 ROWS = (21, 1)  # of a shard, in two calls
 READS = {"block": "its block of rows", "wrap": "its block, surplus rows modulo", "whole": "any rows"}
-TEXT = """# Users' kernels that were tried
-
-Single-GPU kernels with the structures of Triton's tutorials and of libraries, in [`tests/kernels/`](../tests/kernels)
-and [`specs/kernels/`](../specs/kernels). None knows of ranks.
-
-- Found: what running the kernel's index arithmetic gave.
-- Lines: those of the kernel that the rewriting changed or added. Waits stand before each program, or in a loop.
-- Ranks: the simulated world sizes that were run, with shards of {rows} rows and of one. Bit for bit the results are
-  those of the untouched kernel after whole collectives, they are near those of that kernel on whole tensors, and what
-  ran is what the plan says.
-- Compiled: targets for which the rewritten and the untouched kernel compile ahead of time and pass the lints.
-- Last run: the newest date of a run, and what ran then where that is not all of it; the rest ran on earlier code.
-
-`PYTHONPATH=. python tests/kernels/evidence_table.py` made this page, by hand; CI checks a part of it.
-
-| kernel | found | lines | waits | ranks | compiled | last run |
-| --- | --- | --- | --- | --- | --- | --- |
-{fused}
-
-Refused, at a line of the kernel or of the spec:
-
-| kernel | diagnostic |
-| --- | --- |
-{refused}
-"""
-ONE_WAY = """
-## One way
-
-A product that the compiler brings along and a kernel of a user differ in what fills a tile (`_product.py.jinja`, or the
-author's own text) and in what says which rows a tile touches (the tile's shape, or the footprint). Everything else is
-the same code, and [`test_one_way.py`](../tests/kernels/test_one_way.py) holds the two against each other: the same product
-written both ways has the same transfers, staging, buffers and flags, plans that are equal task by task (also what each
-task waits for, signals and touches), and modules whose functions are the same text but for those of the tile.
-
-| what | where |
-| --- | --- |
-| gathers, destinations, policies and what `auto` becomes | `chunkdsl/lower/`: `KernelTiles` (`kernel_tiles.py`) is a layer of the class that schedules products |
-| tickets, waits, signals, movers | `chunkdsl/runtime/` (`take`, `wait_flag`, `set_flag`, `arrive`), `templates/triton/tiles.py.jinja` |
-| the wrapper: construction, call, `exact`, fallback | `templates/triton/operation.py.jinja` |
-| plan, proof, refutations | `chunkdsl/plan/unroll.py`, `chunkdsl/check/prove/` |
-| simulated ranks, races, conformance | `chunkdsl/sim/` |
-| compilation ahead of time, lints | `chunkdsl/aot/`; for text that is not ours, lints of style are left out (`of_a_user`) |
-| cost, timeline | `chunkdsl/cost/`, from the footprint's work |
-
-## From Python
-
-The same without a spec, for those who live in code; all that follows from a call is in the [language
-reference](../grammars/README.md#from-python). What is written here is run by a test:
-
-```python
-import torch
-import triton
-
-from chunkdsl import ChunkSchedule, compile
-from matmul import matmul_kernel  # specs/kernels/matmul.py: a tutorial's product, which knows of no rank
-
-schedule = ChunkSchedule(
-    collective_type="all_gather", chunk_size_bytes=3072, world_size=2, overlap_policy="swizzle", max_rows=64
-)
-fused = compile(kernel=matmul_kernel, schedule=schedule, target_backend="triton")
-
-
-def grid(meta):
-    return (triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"]),)
-
-
-def call(rank):
-    shard = A[rank * 20 : rank * 20 + 20]  # this rank's rows
-    return shard, B, torch.empty(M, N, dtype=A.dtype), M, N, K, K, 1, N, 1, N, 1
-
-
-M, N, K = 40, 64, 64
-A, B = torch.ones(M, K, dtype=torch.bfloat16), torch.eye(K, N, dtype=torch.bfloat16)
-# On GPUs each rank does `fused[grid](*call(rank), BM=32, ...)`; here two of them run on the CPU.
-C, _ = fused[grid].simulate([call(0), call(1)], BM=32, BN=32, BK=32, GROUP=8)
-```
-
-`compile(kernel, "up.chunk")` returns the module of a spec that names the kernel, and `@compile(schedule=...)` over
-`@triton.jit` decorates.
-"""
-LIBRARIES_TEXT = """
-## Kernels of libraries, run as they are
-
-From the files that the libraries install: `tests/kernels/library_kernels.py` says how, and made this table, by hand.
-Nothing of a library is changed, imported or kept here: a spec names the file. Columns mean what they mean above.
-Where a file imports one name in several ways, under `if` or `try`, a module takes the first that is here, and says so
-behind the import; branches that a spec's constants rule out (`if ACTIVATION == "gelu"`) need not have what they name;
-decorators around `@triton.jit` are left out, also a library's own; `if ...: return` becomes `if ...: pass`, `else:` and
-the rest, moved to the right. Lines: without those that were only moved.
-
-{versions}
-
-| library, kernel | as | found | lines | waits | ranks | compiled | last run |
-| --- | --- | --- | --- | --- | --- | --- | --- |
-{fused}
-
-Refused, at a line of the library:
-
-| library, kernel | diagnostic |
-| --- | --- |
-{refused}
-"""
 
 
 def body_of(text):
@@ -229,14 +128,16 @@ def columns(row: dict) -> str:
 
 def page(kept: dict, libraries: dict) -> str:
     """`libraries`: of `library_kernels.py`."""
-    rows = [f"| {name} | {columns(row)} |" for name, row in kept["fused"].items()]
-    refused = [f"| {name} | {text} |" for name, text in kept["refused"].items()]
-    text = TEXT.format(rows=ROWS[0], fused="\n".join(rows), refused="\n".join(refused))
-    rows = [f"| {name} | {role} | {columns(row)} |" for name, roles in libraries["fused"].items()
-            for role, row in roles.items()]  # fmt: skip
-    refused = [f"| {name} | {text} |" for name, text in libraries["refused"].items()]
-    versions = "Versions: " + ", ".join(f"{n} {v}" for n, v in libraries["versions"].items()) + "."
-    return text + LIBRARIES_TEXT.format(versions=versions, fused="\n".join(rows), refused="\n".join(refused)) + ONE_WAY
+    parts = {
+        "ROWS": [str(ROWS[0])],
+        "VERSIONS": [", ".join(f"{name} {version}" for name, version in libraries["versions"].items())],
+        "LIBRARIES_FUSED": [f"| {name} | {role} | {columns(row)} |" for name, roles in libraries["fused"].items()
+                            for role, row in roles.items()],
+        "LIBRARIES_REFUSED": [f"| {name} | {text} |" for name, text in libraries["refused"].items()],
+        "FUSED": [f"| {name} | {columns(row)} |" for name, row in kept["fused"].items()],
+        "REFUSED": [f"| {name} | {text} |" for name, text in kept["refused"].items()],
+    }  # fmt: skip
+    return re.sub(rf"\b({'|'.join(parts)})\b", lambda found: "\n".join(parts[found[0]]), TEXT.read_text())
 
 
 def load(path: Path = KEPT) -> dict:

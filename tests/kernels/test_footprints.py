@@ -134,8 +134,21 @@ op f_op(x, w) -> y { y = f(all_gather(x), w) }
 """
 
 
+@pytest.mark.parametrize("tensor, call, refused", [
+    ("tensor z : bf16[M @ tp, N]", "f(all_gather(z))", False),
+    ("tensor z : bf16[M, N @ tp]", "f(z)", True),  # a rank's part of 160 columns may be cut anywhere
+])  # fmt: skip
+def test_a_size_that_never_changes_needs_no_mask(tensor, call, refused):
+    item = rows("scaled", args="    arg n_cols = n\n    arg alpha = 0.5\n", grid="m, cdiv(n, BLOCK)",
+                block='32, EVEN = 1, KIND = "relu"')  # fmt: skip
+    made = checked(HEAD + item + tensor + f"\nop f_op(z) -> y {{ y = {call} }}")
+    assert ["outside the declared shape" in d.message for d in made.report.diagnostics] == [True] * refused
+    body = [n.body for n in made.schedule.ops[0].launches] if not refused else []
+    assert all((b.block, b.column_block) == (1, 32) for b in body)
+
+
 def test_a_short_range_is_looked_at_between_its_ends():
-    """Surplus rows of the second block are the first ones: of 64 rows, and of less than a block, nothing shows of it."""
+    """Surplus rows of the second block are the first ones: of 64 rows, or less than a block, nothing shows of it."""
     assert body_of(SHORT).fetched.gathered == "wrap"
 
 
