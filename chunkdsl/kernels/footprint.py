@@ -199,10 +199,11 @@ class Finder:
         rows = [9 * block + block // 2 + 1, block // 2 + 1, 3 * block, 2 * block + 1]
         cols = [2 * column + column // 2, 3 * column, 5 * column, column // 2 or 1]
         made = []
-        for r, c in zip(rows, cols, strict=True):
+        short = [(alike(r, most_rows, block), cols[2]) for r in rows if r > most_rows]
+        for r, c in (*zip(rows, cols, strict=True), *short):
             sizes = dict(small)
             if self.row:
-                sizes[self.row] = max(1, alike(r, most_rows, block))
+                sizes[self.row] = max(1, min(r, most_rows))
             if wide:
                 most = self.q.sizes[self.col]
                 even = gcd(most, self.binding.evenness)
@@ -210,7 +211,7 @@ class Finder:
                     last = (most - 1) % column + 1
                     sizes[self.col] = min(most, (c - last) // column * column + last if c >= last else last)
                 else:
-                    sizes[self.col] = max(even, alike(c, most, column) // even * even)
+                    sizes[self.col] = max(even, min(c, most) // even * even)
             if sizes not in made:
                 made.append(sizes)
         return made
