@@ -39,6 +39,8 @@ class PresetPeer(LonePeer):
     """Rank 0 of two. Every flag stands far ahead of any epoch; the peer's memory is this GPU's too. Launches of the
     main lane are kept by the kernel's name."""
 
+    PREPARES = False  # every launch comes by here
+
     def __init__(self) -> None:
         super().__init__(2)
         self.started: dict[str, partial] = {}
@@ -56,7 +58,7 @@ class PresetPeer(LonePeer):
     def launch(self, kernel, *given, **named):
         start = partial(super().launch, kernel, *given, **named)
         self.started[kernel.fn.__name__] = start
-        start()
+        return start()
 
     def copy(self, destination, source, nbytes, lane, label=""):
         """The peer's data is here already; `gather` finds our own rows in its place."""
