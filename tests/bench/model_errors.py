@@ -66,6 +66,7 @@ def rows() -> Iterator[Row]:
     found = recorded()
     yield from gemm_rows(found["gemm"])
     yield from two_gpu_rows(found["two"])
+    yield from library_rows(found["library"])
     yield from host_rows(found["host"])
     yield from small_rows(found["small"])
     yield from decode_rows(found["decode"])
@@ -94,6 +95,19 @@ def two_gpu_rows(table) -> Iterator[Row]:
         case = f"{r['op']}, M = {r['rows']}"
         yield Row("Two H200s", case, "NCCL + cuBLAS", r["library_us"], library, fitted)
         yield Row("Two H200s", case, "module", r["ours_us"], total, fitted)
+
+
+def library_rows(table) -> Iterator[Row]:
+    """Of each op and size all numbers of chunks a shard. `N` is what two_gpus_library.py calls the gathers with."""
+    schedule = schedule_of(HERE / "specs" / "layers_library.chunk")
+    for r in table:
+        for chunks, measured in r["chunks_us"].items():
+            total = played(schedule, f"{r['op']}_{chunks}", 2, {"M": r["rows"], "N": COLUMNS.get(r["op"], 16)}).total
+            case, what = f"{r['op']}, M = {r['rows']}", f"{chunks} chunk{'s' * (chunks != '1')} a shard"
+            yield Row("Two H200s: products by the library", case, what, measured, total, False)
+
+
+COLUMNS = {"gather_4096": 28672, "gather_8192": 57344}
 
 
 def host_rows(table) -> Iterator[Row]:
@@ -279,6 +293,7 @@ def render(found: list[Row]) -> str:
         "fitted": [r for r in found if r.fitted],
         "held out": held,
         "held out, modules on two H200s": [r for r in held if (r.table, r.what) == ("Two H200s", "module")],
+        "held out, products by the library": [r for r in held if r.table == "Two H200s: products by the library"],
         "held out, small all-reduces of modules": small,
         "held out, prototypes and libraries before the compiler": [r for r in held if r.table.startswith("Before")],
     }

@@ -48,6 +48,12 @@ def test_recorded_rows_are_those_of_the_results():
     assert [tuple(r.values()) for r in recorded["host"]] == host
 
 
+def test_recorded_products_by_the_library_are_those_of_the_results():
+    for recorded, cells in zip(model_errors.recorded()["library"], table("Two H200s: products by the library"), strict=True):
+        assert (recorded["op"], recorded["rows"]) == (cells[0], int(cells[1]))
+        assert recorded["chunks_us"] == {n: int(us) for n, us in zip("124", cells[7:10], strict=True) if us != "-"}
+
+
 SMALL = ("kib", "nccl", "torch_one_shot", "torch_two_shot", "barriers", "dual", "word", "marks", "rounds", "guess",
          "ar_norm")  # fmt: skip
 
@@ -80,6 +86,7 @@ def test_every_number_of_the_results_has_its_line_or_its_reason():
         "One H200: the emitted GEMM against cuBLAS": "One H200: GEMM",
         "One H200: all-gather + GEMM, the peer's shard behind the host link": "One H200: peer behind the host link",
         "Two H200s, NVLink (NV18): against NCCL + cuBLAS": "Two H200s",
+        "Two H200s: products by the library": "Two H200s: products by the library",
         "Two H200s, NVLink (NV18): small all-reduces": "Two H200s: small all-reduces",
         "One H200: a user's kernel, rewritten, against itself untouched": "One H200: a user's kernel",
     }
