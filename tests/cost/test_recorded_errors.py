@@ -49,7 +49,8 @@ def test_recorded_rows_are_those_of_the_results():
 
 
 def test_recorded_products_by_the_library_are_those_of_the_results():
-    for recorded, cells in zip(model_errors.recorded()["library"], table("Two H200s: products by the library"), strict=True):
+    rows = table("Two H200s: products by the library")
+    for recorded, cells in zip(model_errors.recorded()["library"], rows, strict=True):
         assert (recorded["op"], recorded["rows"]) == (cells[0], int(cells[1]))
         assert recorded["chunks_us"] == {n: int(us) for n, us in zip("124", cells[7:10], strict=True) if us != "-"}
 
