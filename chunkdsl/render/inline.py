@@ -19,6 +19,8 @@ FILES = (
     "neighbours.py",
     "pieces.py",
     "prepared.py",
+    "lanes.py",
+    "repeats.py",
     "machine.py",
     "live.py",
     "gradients.py",

@@ -6,7 +6,6 @@ compiler pass objects with the same methods. Copied into every generated module,
 
 from __future__ import annotations
 
-import ctypes
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ import torch
 import torch.distributed as dist
 import triton
 
+from chunkdsl.runtime.lanes import Lanes
 from chunkdsl.runtime.prepared import PreparedLaunches
+from chunkdsl.runtime.repeats import RecordedLaunches
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def residency(registers, shared, warps, limits):
     return {"PER_SM": many, "maxnreg": min(255, limits[1] // (threads * many) // 8 * 8)}
 
 
-class Machine(PreparedLaunches):
+class Machine(Lanes, PreparedLaunches, RecordedLaunches):
     """One rank's device. `lane` is "main" (the caller's current stream) or the name of a copy lane. `failure` says why
     the process group is of no more use."""
 
@@ -74,22 +75,10 @@ class Machine(PreparedLaunches):
             self.sms = properties.multi_processor_count
             if torch.version.hip:
                 self.target = properties.gcnArchName.split(":")[0]
-                hip = ctypes.CDLL("libamdhip64.so")
-                self._take(hip.hipMemcpyAsync, hip.hipMemcpy2DAsync, hip.hipStreamCreateWithFlags, hip.hipStreamDestroy)
+                self._take_amd_driver()
             else:
                 self.target = f"sm_{properties.major}{properties.minor}"
                 self._take_driver()
-
-    def _take_driver(self):
-        cuda = ctypes.CDLL("libcuda.so.1")
-        self._take(cuda.cuMemcpyAsync, cuda.cuMemcpy2DAsync_v2, cuda.cuStreamCreate, cuda.cuStreamDestroy_v2)
-
-    def _take(self, copy, copy_rows, new_stream, end_stream):
-        """Functions of the driver. Of the one that is called most the arguments are plain numbers."""
-        address = ctypes.c_void_p
-        copy.argtypes = (address, address, ctypes.c_size_t, address)
-        self._memcpy, self._memcpy_rows = copy, copy_rows
-        self._new_stream, self._end_stream = new_stream, end_stream
 
     def among(self, ranks, group):
         """The same device among some of its ranks (ascending, as it counts), whose process group is `group`."""
@@ -193,32 +182,6 @@ class Machine(PreparedLaunches):
         """Start a loaded kernel on the main lane; `args` are ctypes values."""
         kernel.launch(programs, threads, args, self._stream("main").cuda_stream)
 
-    def copy(self, destination, source, nbytes, lane, label=""):
-        """Copy bytes between two addresses in lane order, by a copy engine where the two ends allow it. `label` names
-        the chunk to a profiler."""
-        if label:
-            torch.cuda.nvtx.mark(label)
-        code = self._memcpy(destination, source, nbytes, self._stream(lane).cuda_stream)
-        if code:
-            raise RuntimeError(f"asynchronous copy of {nbytes} bytes failed with driver error {code}")
-
-    def copy_rows(self, destination, pitch, source, source_pitch, width, height, lane, label=""):
-        """Copy `height` rows of `width` bytes; rows begin `pitch` and `source_pitch` bytes apart. Else as `copy`."""
-        stream = self._stream(lane).cuda_stream
-        if label:
-            torch.cuda.nvtx.mark(label)
-        if torch.version.hip:
-            values = (destination, pitch, source, source_pitch, width, height)
-            code = self._memcpy_rows(*map(ctypes.c_void_p, values), 4, ctypes.c_void_p(stream))  # 4: by the addresses
-        else:
-            unified = 4  # CU_MEMORYTYPE_UNIFIED: the driver finds the device by the address
-            sides = [(0, 0, unified, 0, address, 0, bytes_) for address, bytes_ in
-                     ((source, source_pitch), (destination, pitch))]  # fmt: skip
-            box = (ctypes.c_uint64 * 16)(*sides[0], *sides[1], width, height)  # CUDA_MEMCPY2D: fields of 8 bytes each
-            code = self._memcpy_rows(box, ctypes.c_void_p(stream))
-        if code:
-            raise RuntimeError(f"asynchronous copy of {height} x {width} bytes failed with driver error {code}")
-
     def multiply(self, label, out, left, right, transposed):
         """out = left @ right, or left @ right.T, by the library on the main lane. `label` names it to a profiler."""
         if self.device.type == "cuda":
@@ -226,64 +189,16 @@ class Machine(PreparedLaunches):
         with torch.no_grad():
             torch.mm(left, right.t() if transposed else right, out=out)
 
-    def fork(self, lane):
-        """Work given to `lane` from now on starts after everything given to the main lane so far."""
-        event = self._events[lane]
-        event.record(torch.cuda.current_stream(self.device))
-        self._lanes[lane].wait_event(event)
-
-    def join(self, lane):
-        """Work given to the main lane from now on starts after everything given to `lane` so far."""
-        event = self._events[lane]
-        event.record(self._lanes[lane])
-        torch.cuda.current_stream(self.device).wait_event(event)
-
-    def begin_call(self, name, fused=True):
-        """Outside a capture, a call on another stream waits for the previous call's end."""
-        if self.device.type == "cuda":
-            torch.cuda.nvtx.range_push(name)
-            if self._last is not None and not torch.cuda.is_current_stream_capturing():
-                torch.cuda.current_stream(self.device).wait_event(self._last)
-
-    def capturing(self):
-        """Is a graph being captured?"""
-        return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-    def end_call(self):
-        if self.device.type == "cuda":
-            if not torch.cuda.is_current_stream_capturing():
-                self._last = self._last or torch.cuda.Event()
-                self._last.record(torch.cuda.current_stream(self.device))
-            torch.cuda.nvtx.range_pop()
-
     def release(self):
         """Forget all symmetric memory, lanes and the process group. The device is idle."""
         self._keep.clear()
-        for stream in self._lanes.values():
-            self._end_stream(ctypes.c_void_p(stream.cuda_stream))
-        self._lanes.clear()
-        self._events.clear()
+        self.end_lanes()
         self.group = None
 
     def synchronize(self):
         """Block the host until the device is idle."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-    def _stream(self, lane):
-        if lane == "main":
-            return torch.cuda.current_stream(self.device)
-        return self._lanes[lane]
-
-    def open_lane(self, lane):
-        """Make a copy lane, at construction. A stream of its own: one from torch's pool may be the caller's, and copies
-        behind a kernel that waits for them never start."""
-        stream = ctypes.c_void_p()
-        code = self._new_stream(ctypes.byref(stream), 1)  # 1: not ordered with the legacy default stream
-        if code:
-            raise RuntimeError(f"creating a stream failed with driver error {code}")
-        self._lanes[lane] = torch.cuda.ExternalStream(stream.value, device=self.device)
-        self._events[lane] = torch.cuda.Event()  # whoever waits for it waits for what was recorded last by then
 
     def timeout(self):
         """Seconds after which the process group gives up."""

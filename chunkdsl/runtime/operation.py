@@ -21,7 +21,7 @@ from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
 from chunkdsl.runtime.placed import PlacedCalls, any_placed
 from chunkdsl.runtime.plain import own_memory
-from chunkdsl.runtime.replay import Replays
+from chunkdsl.runtime.replay import Replays, Tape
 
 
 def round_up(a, b):
@@ -145,10 +145,11 @@ class Operation(GatedCalls, PlacedCalls, Replays):
             results = self.results(dims, out)
         else:
             results = [self.machine.empty(*shape) for shape in shapes]
-        self.machine.begin_call(self.NAME)
+        outside = self.machine.begin_call(self.NAME)
         try:
             if tape is not None:
-                tape.play((*tensors, *results))
+                play = self.repeats.play if outside and len(tape.steps) > 1 else Tape.play
+                play(tape, (*tensors, *results))
             elif key is not None and key not in self.tapes:
                 self.run_noted(key, dims, tensors, results)
             else:

@@ -18,9 +18,8 @@ class PreparedLaunches:
     def prepared(self, made, kernel, programs, args, constants, changing):
         """A function that starts a launch like one that has been made. It takes the values of `changing` (names of
         arguments that are other ones, of equal dtypes and alignment), in that order, and what `begin_play` said. None
-        if not PREPARES, on AMD, where Triton compiles by the size of a tensor's storage too, and of kernels in Gluon,
-        whose bits have not been checked like this."""
-        if not self.PREPARES or torch.version.hip or kernel.is_gluon():
+        if not PREPARES, and on AMD, where Triton compiles by the size of a tensor's storage too."""
+        if not self.PREPARES or torch.version.hip:
             return None
         names = kernel.arg_names
         missing = {n: kernel.signature.parameters[n].default for n in names if n not in args and n not in constants}
@@ -45,7 +44,12 @@ class PreparedLaunches:
     def begin_play(self):
         """What all launches of one played call share: the stream, and Triton's hooks if a profiler looks at them."""
         triton.set_allocator(self._scratch)
-        stream, hooks = torch.cuda.current_stream(self.device).cuda_stream, triton.knobs.runtime
+        hooks = triton.knobs.runtime
+        watched = self.watched()
+        return (self.current(), *((hooks.launch_enter_hook, hooks.launch_exit_hook) if watched else (None, None)))
+
+    def watched(self):
+        """Does a profiler look at Triton's launches?"""
+        hooks = triton.knobs.runtime
         enter, leave = hooks.launch_enter_hook, hooks.launch_exit_hook
-        watched = getattr(enter, "calls", enter) or getattr(leave, "calls", leave)
-        return (stream, enter, leave) if watched else (stream, None, None)
+        return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))

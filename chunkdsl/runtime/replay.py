@@ -12,6 +12,8 @@ from itertools import pairwise
 
 import torch
 
+from chunkdsl.runtime.repeats import Repeats
+
 
 def moved(descriptor, tensor):
     """The same descriptor of another tensor. Its checks have been made."""
@@ -169,16 +171,20 @@ class Replays:
         """Equal for calls that bind, decide and launch alike; None where a call is not for replay."""
         if not self.replays or self.why_not is not None or self.module.check_calls:
             return None
+        key = [self.captured(), self.audit, self.module.warps, *given.values()]
         for t in tensors:
             at = t.data_ptr()
-            if at % 16 or not t.is_contiguous() or any(low <= at < end for low, end in self.places):
+            if at % 16 or not t.is_contiguous():
                 return None
-        kinds = [(t.shape, t.dtype, t.device) for t in tensors]
-        return (self.captured(), self.audit, self.module.warps, *given.values(), *kinds)
+            for low, end in self.places:
+                if low <= at < end:
+                    return None
+            key += (t.shape, t.dtype, t.device)
+        return tuple(key)
 
     def look_up_memory(self):
         """Addresses of the instance's memory: all of it, and those of buffers that a caller may have filled."""
-        self.tapes, self.owned, self.places = {}, [], []
+        self.tapes, self.owned, self.places, self.repeats = {}, [], [], Repeats(self.machine)
         for name, value in vars(self).items():
             local = getattr(value, "local", value)
             if isinstance(local, torch.Tensor):

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from checks import REPLAYS, wrong_calls, wrong_replays
+from checks import REPLAYS, wrong_calls, wrong_repeats, wrong_replays
 from local_ranks import refuse_multicast
 from modules import fused_call, inputs, load, sizes_within
 from timing import capture, interleaved
@@ -89,6 +89,7 @@ def main_rank(rank: int, world: int, args) -> None:
                     graph = f"{wrong_replays(op, dims, machine)} of {REPLAYS}" if dims else "none: below its gate"
                     line = f"{stem}.{name} world {world}: wrong {bad} of {len(calls)} sizes twice; "
                     line += f"graph replays wrong {graph}"
+                    line += f"; repeats wrong {wrong_repeats(op, dims, machine)}" if dims else ""
                 if rank == 0:
                     print(line, flush=True)
                 for size in args.bench:

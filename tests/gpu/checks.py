@@ -58,3 +58,25 @@ def wrong_replays(op, dims: dict[str, int], machine, times: int = CALLS, capture
         wrong += not same((*held, *updated(op, x)), (*results(exact), *updated(op, again)))
     op.module.check()
     return wrong
+
+
+def wrong_repeats(op, dims: dict[str, int], machine, times: int = 12) -> int:
+    """How many of several calls of the same tensors, whose data change, did not give the bits of `exact`: such calls
+    are started by graphs that the instance captures itself. In turns on two streams. Collective."""
+    x, wrong = inputs(op, dims, machine.rank, 7), 0
+    here = torch.cuda.current_stream()
+    streams = (here, torch.cuda.Stream())
+    for i in range(times):
+        for t, fresh in zip(x, inputs(op, dims, machine.rank, 50 + i), strict=True):
+            t.copy_(fresh)
+        again = [t.clone() for t in x]
+        stream = streams[i // 2 % 2]
+        stream.wait_stream(here)
+        with torch.cuda.stream(stream):
+            made = results(op(*x, **dims))
+        here.wait_stream(stream)
+        exact = op.exact(*again, **dims)
+        machine.synchronize()
+        wrong += not same((*made, *updated(op, x)), (*results(exact), *updated(op, again)))
+    op.module.check()
+    return wrong

@@ -98,7 +98,7 @@ def test_a_prepared_launch_hands_triton_s_launcher_what_triton_would(two_ops, mo
     module = two_ops.__init__.__globals__
     machine, kernel = module["Machine"].__new__(module["Machine"]), module["open_call"]
     machine.device, seen = "cuda:0", []
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=77))
+    machine.current = lambda: 77
     made = SimpleNamespace(
         run=lambda *a: seen.append(a), function="function", packed_metadata="packed",
         launch_metadata=lambda grid, stream, *values: ("said", grid, stream),

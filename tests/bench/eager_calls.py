@@ -1,0 +1,176 @@
+"""Eager calls on all GPUs of a host: what a call takes, and how much of it is the host's, against NCCL and cuBLAS
+called from torch.
+
+    for f in ag rs ar; do chunkdsl build tests/bench/specs/layers_$f.chunk; done
+    chunkdsl build specs/decode_all_reduce.chunk
+    export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0
+    python tests/bench/eager_calls.py [--rounds 15] [--rows 512,2048,4096] [--only gather_4096,scatter_14336,ar]
+
+NCCL + cuBLAS is `torch.mm` and a collective of torch.distributed, nothing else, with new results for each call as ours
+have. Ours in four ways: launched anew; played step by step; repeated, which is how calls with the same tensors are
+started; and below a closed gate, where the wrapper calls the library. Medians of the slowest rank over bursts of
+`CALLS` calls, interleaved: between two events (us of a call), and what the host took to enqueue them (host us). Bits
+of every way are held against `exact` first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import triton
+from check_processes import start
+from checks import wrong_repeats
+from local_ranks import refuse_multicast
+from modules import inputs, load
+from timing import between_events, slowest
+
+STEMS = {"gather": "layers_ag", "scatter": "layers_rs", "reduce": "layers_ar", "ar": "decode_all_reduce"}
+COLUMNS = 28672  # of the gathered product
+CALLS = 8
+OPEN, CLOSED, NEVER = ("", 0), ("", None), 1 << 40
+WAYS = ("NCCL + cuBLAS", "ours anew", "ours played", "ours repeated", "ours, gate closed")
+
+
+def only(name: str):
+    """The module's class with one op, which shares its kernels with no other."""
+    cls = load(STEMS[name.partition("_")[0]])
+    cls.OPS = {name: cls.OPS[name]}
+    return cls
+
+
+def library(name: str, x: torch.Tensor, w: torch.Tensor | None):
+    """The call as one writes it by hand."""
+    world = dist.get_world_size()
+
+    def gather():
+        into = x.new_empty((world * x.shape[0], x.shape[1]))
+        dist.all_gather_into_tensor(into, x)
+        return torch.mm(into, w.t())
+
+    def scatter():
+        product = torch.mm(x, w.t())
+        part = product.new_empty((product.shape[0] // world, product.shape[1]))
+        dist.reduce_scatter_tensor(part, product)
+        return part
+
+    def reduce():
+        product = torch.mm(x, w.t())
+        dist.all_reduce(product)
+        return product
+
+    def ar():
+        dist.all_reduce(x)
+        return x
+
+    return {"gather": gather, "scatter": scatter, "reduce": reduce, "ar": ar}[name.partition("_")[0]]
+
+
+def ways(op, tensors, dims) -> dict:
+    """{way: call}. Each sets the op to it first, which costs the host next to nothing."""
+
+    def ours(gate, replays, after):
+        def call():
+            op.gate = op.eager_gate = gate
+            op.replays, op.repeats.AFTER = replays, after
+            return op(*tensors, **dims)
+
+        return call
+
+    made = (ours(OPEN, False, NEVER), ours(OPEN, True, NEVER), ours(OPEN, True, 2), ours(CLOSED, True, 2))
+    plain = library(op.NAME, tensors[0].clone(), tensors[1] if len(tensors) > 1 else None)
+    return dict(zip(WAYS, (plain, *made), strict=True))
+
+
+def measured(calls: dict, rounds: int) -> dict[str, tuple[float, float]]:
+    """{way: (us, host us) of a call}. Collective."""
+    device: dict[str, list[float]] = {way: [] for way in calls}
+    host: dict[str, list[float]] = {way: [] for way in calls}
+    for _ in range(rounds):
+        for way, call in calls.items():
+
+            def burst(call=call, way=way):
+                began = time.perf_counter()
+                for _ in range(CALLS):
+                    call()
+                host[way].append((time.perf_counter() - began) / CALLS * 1e6)
+
+            dist.barrier()
+            torch.cuda.synchronize()
+            device[way].append(between_events(burst, CALLS))
+    mine = [statistics.median(seen[way]) for seen in (device, host) for way in calls]
+    found = slowest(mine)
+    return {way: (found[i], found[len(calls) + i]) for i, way in enumerate(calls)}
+
+
+def row(m, name: str, rows: int, rounds: int) -> list[str]:
+    op = getattr(m, name)
+    dims = {"T" if name == "ar" else "M": rows} | ({"N": COLUMNS} if name.startswith("gather") else {})
+    tensors = inputs(op, dims, dist.get_rank(), 7)
+    calls, wrong = ways(op, tensors, dims), 0
+    for way in WAYS[1:4]:
+        calls[way]()
+        wrong += wrong_repeats(op, dims, m.machine)
+    for _ in range(4):
+        calls[WAYS[3]]()
+    repeated = len(op.repeats.graphs)
+    found = measured(calls, rounds)
+    m.check()
+    peer, host = found[WAYS[0]]
+    cells = [name, str(rows), *(f"{us:.0f} ({taken:.0f})" for us, taken in found.values())]
+    best, taken = found[WAYS[3]]
+    cells += [f"{peer / best:.2f}", f"{peer / found[WAYS[4]][0]:.2f}", f"{taken / host:.2f}", str(repeated)]
+    return [*cells, "NO" if any(m.machine.vote(wrong)) else "yes"]
+
+
+def main_rank(rank: int, world: int, args) -> None:
+    try:
+        machine = start(rank, world, args.port)
+        for name in args.only:
+            sizes = (1, 8, 64) if name == "ar" else args.rows
+            m = only(name)(machine=machine, timeout=20.0, **{"T" if name == "ar" else "M": max(sizes)})
+            for rows in sizes:
+                line = row(m, name, rows, args.rounds)
+                if rank == 0:
+                    print(f"| {' | '.join(line)} |", flush=True)
+            machine.barrier()
+            del m
+        dist.barrier()
+        os._exit(0)  # instances are not closed: they would take the machine, which all ops share
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def main() -> int:
+    refuse_multicast()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=lambda text: [int(n) for n in text.split(",")], default=[512, 2048, 4096])
+    parser.add_argument("--only", type=lambda text: text.split(","),
+                        default=["gather_4096", "scatter_14336", "reduce_14336", "ar"])  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--port", type=int, default=29553)
+    args = parser.parse_args()
+    began, world = time.monotonic(), torch.cuda.device_count()
+    where = f"{world} x {torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}"
+    heads = ("op", "rows", *WAYS, "over NCCL + cuBLAS", "gate closed, over", "host / host", "graphs", "bits")
+    print(f"{where}; us of a call (the host's part)\n| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
+    mp.spawn(main_rank, args=(world, args), nprocs=world)
+    print(f"{time.monotonic() - began:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
