@@ -205,11 +205,13 @@ def gates_text(gate: Gate) -> str:
     return f"({''.join(f'({ranks}, {quoted(f.dim or str())}, {f.count}), ' for ranks, f in rows).rstrip(' ')})"
 
 
-def plain_step(step: Instruction, launch: Launch, held) -> str:
-    """One epilogue instruction in torch. `held` names a source's tensor."""
+def plain_step(step: Instruction, launch: Launch, held, bare: bool = False) -> str:
+    """One epilogue instruction in torch, in f32 but where it is `bare`. `held` names a source's tensor."""
+    widened = "{}" if bare else "wide({})"
     if step.op == "load":
         operand = next(o for o in launch.operands if o.name == step.args[0])
-        return f"{step.target} = wide({held(operand.source)})"
+        return f"{step.target} = {widened.format(held(operand.source))}"
     if step.op == "round":
-        return f"{step.target} = wide(narrow({step.args[0]}, {TORCH[str(step.args[1])]}))"
+        rounded = f"narrow({step.args[0]}, {TORCH[str(step.args[1])]})"
+        return f"{step.target} = {widened.format(rounded)}"
     return f"{step.target} = {PLAIN[step.op].format(*step.args)}"

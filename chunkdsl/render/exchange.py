@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from chunkdsl.plan.exchange import Exchange
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.render.environment import environment, plain_step
 from chunkdsl.render.switched import cuda_source, passes
@@ -28,6 +29,7 @@ def render_exchange(op: OpSchedule, schedule: Schedule, gradient: SimpleNamespac
         op=op,
         x=x,
         path=schedule.path,
+        moves_only=moves_only(x),
         gradient=gradient,
         ranges=schedule.ranges,
         halves=(0,) if x.dtype == "f32" else (0, 1),
@@ -62,4 +64,9 @@ def render_exchange(op: OpSchedule, schedule: Schedule, gradient: SimpleNamespac
 
 def plain(step, op: OpSchedule) -> str:
     """One instruction of the epilogue in torch, on whole tensors."""
-    return plain_step(step, op.exchange, lambda source: f"{source}_")
+    return plain_step(step, op.exchange, lambda source: f"{source}_", moves_only(op.exchange))
+
+
+def moves_only(x: Exchange) -> bool:
+    """Is the sum all there is? Then the fallback needs no f32 behind it."""
+    return len(x.stores) == 1 and all(step.op == "round" for step in x.epilogue)

@@ -134,6 +134,14 @@ def definitions_of(body: KernelBody, given: set[str]) -> list[str]:
     return found
 
 
+def moves_only(launch: Launch, op: OpSchedule, held) -> bool:
+    """Does the fallback of this epilogue pass on what a collective brought, and nothing else? Then no f32 is needed in
+    between. Not of what the caller passed, nor where two results could come to be one tensor."""
+    sources = {o.name: held(o.source) for o in launch.operands}
+    brought = (s.op == "round" or (s.op == "load" and sources[s.args[0]].startswith("at_")) for s in launch.epilogue)
+    return len(op.results) == 1 and not launch.body and all(brought)
+
+
 def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given: set[str]) -> SimpleNamespace:
     """Kernels and wrapper class of one op, as text. `given`: definitions of users' kernels that earlier ops print."""
     if op.exchange:
@@ -169,7 +177,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         "plain_held": plain_held,
         "plain_name": plain_held,
         "plain_result": plain_result,
-        "plain_step": lambda step, launch: plain_step(step, launch, plain_held),
+        "plain_step": lambda step, launch: plain_step(step, launch, plain_held, moves_only(launch, op, plain_held)),
     }
     kernels = []
     for view in (v for v in views if not v.launch.library):
@@ -293,7 +301,7 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         spans += [is_even("shard")] if n.over and n.space == "all" else []  # columns of the left operand
         v.even = " and ".join([is_even("n"), *spans, *widths, *(even_text(cols) for cols in dealt)])
         v.even = v.body.even if v.body else v.even
-        v.parts_buffer = ""
+        v.parts_buffer, v.parts_are_new = "", i > 0 and bool(views[i - 1].launch.products)
         if n.destination.kind in ("push", "publish", "hand_over") and not n.destination.deal:
             v.parts_buffer = views[i + 1].launch.sums.parts.name
             v.along = views[i + 1].exact_sum if views[i + 1].launch.sums.routing else ""

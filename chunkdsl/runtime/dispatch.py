@@ -124,3 +124,9 @@ def unobserved(tensors):
         return False
     plain, gradients = (torch.Tensor, torch.nn.Parameter), torch.is_grad_enabled()
     return not any(type(t) not in plain or (gradients and t.requires_grad) for t in tensors)
+
+
+def say_changed(operation, tensors):
+    """Tell autograd what a call past the dispatcher changed in place: an earlier operation may have saved it."""
+    changed = [t for name, t in zip(operation.PARAMETERS, tensors, strict=True) if name in operation.INOUT]
+    torch.autograd.graph.increment_version(changed)

@@ -18,9 +18,10 @@ class GatedCalls(Failures):
     never where the size is None. EAGER_GATES: of calls outside of CUDA graphs; (): the same."""
 
     GATES, EAGER_GATES, FALLBACK = ((1, "", 0),), (), "nccl"
-    said = False
+    said, MOST_NOTED = False, 256
 
     def set_gates(self, ranks):
+        self.below = {}  # of keys of calls (`key_of`) that the gate sends the unfused way: why, and the sizes
         self.gate = self.gate_for(self.GATES, ranks)
         self.eager_gate = self.gate_for(self.EAGER_GATES or self.GATES, ranks)
 
@@ -28,23 +29,28 @@ class GatedCalls(Failures):
     def gate_for(gates, ranks):
         return next(((dim, n) for least, dim, n in reversed(gates) if ranks.reaches(least)), ("", 0))
 
-    def captured(self):
-        """Is this call judged by the gate of captured ones?"""
-        return self.gate == self.eager_gate or self.machine.capturing()
+    def gate_here(self):
+        """The gate of a call on the current stream."""
+        apart = self.gate != self.eager_gate
+        return self.eager_gate if apart and not self.machine.capturing() else self.gate
 
     def unfused(self, dims):
         """Why this call does not run fused, or None. Depends on global sizes, the vote and whether the stream is
         capturing alone."""
         if self.why_not is not None:
             return self.why_not
-        captured = self.captured()
-        dim, least = self.gate if captured else self.eager_gate
-        key = "fuse_from" if captured else "eager_from"
+        dim, least = gate = self.gate_here()
+        key = "fuse_from" if gate == self.gate else "eager_from"
         if least is None:
             return f"{key} = never on {self.world} ranks"
         return f"{key} = {least} along {dim} on {self.world} ranks" if dim and dims[dim] < least else None
 
-    def run_unfused(self, reason, tensors, dims, out):
+    def note_unfused(self, key, reason, dims):
+        """Calls of this key need no second look at their arguments."""
+        if key is not None and len(self.below) < self.MOST_NOTED:
+            self.below[key] = (reason, dims)
+
+    def run_unfused(self, reason, dims, tensors, out):
         """The results of a call that does not run fused."""
         below_gate = self.why_not is None
         if not below_gate and self.FALLBACK == "none":

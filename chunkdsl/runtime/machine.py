@@ -7,7 +7,7 @@ compiler pass objects with the same methods. Copied into every generated module,
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,7 +55,7 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
 
     ROLL_CALLS: ClassVar = {}
     PATIENCE = 5.0  # seconds of a roll call
-    failure = ""
+    failure, _backend = "", None
 
     def __init__(self, group, device):
         self.group = dist.group.WORLD if group is None else group
@@ -212,20 +212,18 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
     def vote(self, value):
         """Every rank's value, in rank order. Collective."""
         values = [None] * self.world
-        with self._collective("a meeting of all ranks"):
+        try:
             dist.all_gather_object(values, value, group=self.group)
+        except RuntimeError as error:
+            raise self._failed("a meeting of all ranks", error) from error
         return values
 
-    @contextmanager
-    def _collective(self, what):
-        """A collective of the process group. Its error becomes one that names this rank and who does not answer."""
-        try:
-            yield
-        except RuntimeError as error:
-            absent = self.roll_call()
-            said = f"ranks {absent} do not answer" if absent else "none answers" if absent is None else "all answer"
-            self.failure = f"{what} failed and {said}: {str(error).splitlines()[0]}"
-            raise RuntimeError(f"rank {self.rank}: {self.failure}") from error
+    def _failed(self, what, error):
+        """The error of a collective of the process group as one that names this rank and who does not answer."""
+        absent = self.roll_call()
+        said = f"ranks {absent} do not answer" if absent else "none answers" if absent is None else "all answer"
+        self.failure = f"{what} failed and {said}: {str(error).splitlines()[0]}"
+        return RuntimeError(f"rank {self.rank}: {self.failure}")
 
     def roll_call(self):
         """Ranks that have not come to this roll call within PATIENCE, each by itself through the store of the process
@@ -249,39 +247,53 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
         self.synchronize()
         self.vote(None)
 
+    def _by_nccl(self):
+        if self._backend is None:
+            self._backend = dist.get_backend(self.group)
+        return self._backend == "nccl"
+
     def gather(self, tensor):
         """[world, *tensor.shape]: every rank's tensor, bits unchanged. Collective; equal shapes on every rank."""
         tensor = tensor.contiguous()
         out = torch.empty((self.world, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        with self._collective("a gather"):
-            if dist.get_backend(self.group) == "nccl":
+        try:
+            if self._by_nccl():
                 dist.all_gather_into_tensor(out, tensor, group=self.group)
             else:
                 dist.all_gather(list(out.unbind()), tensor, group=self.group)
+        except RuntimeError as error:
+            raise self._failed("a gather", error) from error
         return out
 
     def all_to_all(self, tensor):
         """[world, ...]: of every rank's [world, ...] the entry that is for this rank. Collective."""
         tensor = tensor.contiguous()
-        if dist.get_backend(self.group) != "nccl":
+        if not self._by_nccl():
             return self.gather(tensor)[:, self.rank]
         out = torch.empty_like(tensor)
-        with self._collective("an all-to-all"):
+        try:
             dist.all_to_all_single(out, tensor, group=self.group)
+        except RuntimeError as error:
+            raise self._failed("an all-to-all", error) from error
         return out
 
     def total_shard(self, tensor, rows):
         """This rank's `rows` rows of the sum over ranks of [world * rows, n]. Collective."""
-        if dist.get_backend(self.group) == "nccl":
-            out = torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-            with self._collective("a reduction"):
-                dist.reduce_scatter_tensor(out, tensor.contiguous(), group=self.group)
-            return out
-        return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
+        if not self._by_nccl():
+            return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
+        out = torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+        try:
+            dist.reduce_scatter_tensor(out, tensor.contiguous(), group=self.group)
+        except RuntimeError as error:
+            raise self._failed("a reduction", error) from error
+        return out
 
-    def total(self, tensor):
-        """The sum over ranks, in whatever order the library adds. Collective."""
-        out = tensor.clone(memory_format=torch.contiguous_format)
-        with self._collective("a reduction"):
+    def total(self, tensor, own=False):
+        """The sum over ranks, in whatever order the library adds. `own`: it may take the place of the tensor.
+        Collective."""
+        out = tensor if own and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
+        try:
             dist.all_reduce(out, group=self.group)
+        except RuntimeError as error:
+            raise self._failed("a reduction", error) from error
         return out

@@ -15,7 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.arguments import cdiv, shard_rows
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
-from chunkdsl.runtime.dispatch import unobserved
+from chunkdsl.runtime.dispatch import say_changed, unobserved
 from chunkdsl.runtime.gated import GatedCalls
 from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
@@ -117,8 +117,11 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         """The fused op; its fallback below the gate or where hardware or shape does not suit."""
         self.count(tensors, given)
         sizes = [given.get(name) for name in self.RANGES]
-        if out is None and not torch.compiler.is_compiling() and not self.INOUT and unobserved(tensors):
-            return self.call(tensors, dict(zip(self.RANGES, sizes, strict=True)), None)
+        if out is None and not torch.compiler.is_compiling() and unobserved(tensors):
+            result = self.call(tensors, dict(zip(self.RANGES, sizes, strict=True)), None)
+            if self.INOUT:
+                say_changed(self, tensors)
+            return result
         if any_placed(tensors):
             return self.placed(self, tensors, given, out)
         if out is None:
@@ -135,12 +138,15 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         """What the operator does: `tensors` and sizes as the caller gave them, `out` None or a tensor a result."""
         self.check()
         key = self.key_of(tensors, given)
+        if key in self.below:
+            return self.run_unfused(*self.below[key], tensors, out)
         dims, tape, shapes = (key is not None and self.tapes.get(key)) or (None, None, None)
         if dims is None:
             tensors, dims = self.agreed(tensors, given)
             reason = self.unfused(dims)
             if reason is not None:
-                return self.run_unfused(reason, tensors, dims, out)
+                self.note_unfused(key, reason, dims)
+                return self.run_unfused(reason, dims, tensors, out)
         if shapes is None or out is not None:
             results = self.results(dims, out)
         else:
@@ -148,7 +154,7 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         outside = self.machine.begin_call(self.NAME)
         try:
             if tape is not None:
-                play = self.repeats.play if outside and len(tape.steps) > 1 else Tape.play
+                play = self.repeats.play if outside else Tape.play
                 play(tape, (*tensors, *results))
             elif key is not None and key not in self.tapes:
                 self.run_noted(key, dims, tensors, results)

@@ -14,7 +14,7 @@ import torch
 class RecordedLaunches:
     """What `Machine` needs of it."""
 
-    RECORDS = True
+    RECORDS, unrecorded = True, ""  # whether calls are recorded, and what went wrong when one was
     _recorder = None  # the lane that is captured, and the pool of what Triton's launches need while they run
 
     def recorded(self, play):
@@ -34,8 +34,8 @@ class RecordedLaunches:
                     play()
                 finally:
                     graph.capture_end()
-        except RuntimeError:
-            self.RECORDS = False
+        except RuntimeError as error:
+            self.RECORDS, self.unrecorded = False, str(error.__context__ or error)
             return None
         return graph.replay
 
@@ -43,7 +43,7 @@ class RecordedLaunches:
 class Repeats:
     """Those of one op."""
 
-    AFTER, MOST, MOST_SEEN, CLEARINGS = 2, 128, 1024, 8  # times that a call is played before; graphs; places noted
+    AFTER, MOST, MOST_SEEN, CLEARINGS = 2, 128, 1024, 8  # times played before; graphs; places noted; see `record`
 
     def __init__(self, machine):
         self.machine, self.graphs, self.seen, self.cleared = machine, {}, {}, 0

@@ -171,7 +171,7 @@ class Replays:
         """Equal for calls that bind, decide and launch alike; None where a call is not for replay."""
         if not self.replays or self.why_not is not None or self.module.check_calls:
             return None
-        key = [self.captured(), self.audit, self.module.warps, *given.values()]
+        key = [self.gate_here(), self.audit, self.module.warps, *given.values()]
         for t in tensors:
             at = t.data_ptr()
             if at % 16 or not t.is_contiguous():

@@ -198,7 +198,7 @@ class SimMachine:
         """This rank's `rows` rows of the sum over ranks."""
         return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
 
-    def total(self, tensor):
+    def total(self, tensor, own=False):
         """The sum over ranks, in rank order, in float32 (float64, int64), rounded once."""
         wide = {torch.float64: torch.float64}.get(tensor.dtype, torch.float32)
         if not tensor.dtype.is_floating_point:

@@ -132,6 +132,8 @@ def row(m, name: str, rows: int, rounds: int) -> list[str]:
     cells = [name, str(rows), *(f"{us:.0f} ({taken:.0f})" for us, taken in found.values())]
     best, taken = found[WAYS[3]]
     cells += [f"{peer / best:.2f}", f"{peer / found[WAYS[4]][0]:.2f}", f"{taken / host:.2f}", str(repeated)]
+    if m.machine.unrecorded and dist.get_rank() == 0:
+        print(f"{name} was not recorded: {m.machine.unrecorded}", file=sys.stderr, flush=True)
     return [*cells, "NO" if any(m.machine.vote(wrong)) else "yes"]
 
 

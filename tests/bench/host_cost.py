@@ -8,9 +8,10 @@ nothing, so no GPU is needed. What a launch or copy costs the driver comes on to
 With --one-gpu ours is rank 0 of two whose peer has sent everything before: all launches and copies are those of two
 ranks. The library's way calls NCCL in a group of one rank, which takes the host less than one of two.
 
-Prints microseconds of a call: launched anew each time; played from what the first call of its sizes noted; with --gpu
-also played past Triton's look at each argument (`Machine.PREPARES`; without a GPU that is what "played" is), and of the
-fallback, which calls NCCL and cuBLAS from torch. Median of `--rounds` runs of 50 calls, interleaved.
+Prints microseconds of a call: launched anew each time; played from what the first call of its sizes noted; repeated,
+as calls with the same tensors are, by one launch of a graph (runtime/repeats.py); with --gpu also played past Triton's
+look at each argument (`Machine.PREPARES`; without a GPU that is what "played" is), and of the fallback, which calls
+NCCL and cuBLAS from torch. Median of `--rounds` runs of 50 calls, interleaved.
 """
 
 from __future__ import annotations
@@ -55,6 +56,15 @@ def stub(machine_class, world):
 
         def begin_play(self):
             return None
+
+        def begin_call(self, name, fused=True):
+            return True
+
+        def watched(self):
+            return False
+
+        def recorded(self, play):
+            return lambda: None
 
         def prepared(self, made, kernel, programs, args, constants, changing):
             names = kernel.arg_names
@@ -148,16 +158,14 @@ def main() -> int:
             print(f"{cls.NAME}.{name}: runs its fallback")
             continue
         x = local_tensors(op, bounds, device)
-        outs = [torch.empty(op.local_shape(s, bounds), dtype=d, device=device) for d, s in op.RESULTS.values()]
-        outs = outs[0] if len(outs) == 1 else tuple(outs)
-
         kept = {False: {}, True: {}}
 
-        def call(replays, past_triton=False, op=op, x=x, outs=outs, kept=kept):
+        def call(replays, past_triton=False, after=1 << 40, op=op, x=x, kept=kept):
             op.replays, op.tapes, op.machine.PREPARES = replays, kept[past_triton], past_triton
-            op(*x, out=outs, **bounds)
+            op.repeats.AFTER = after
+            op(*x, **bounds)
 
-        ways = {"anew": lambda: call(False), "played": lambda: call(True)}
+        ways = {"anew": lambda: call(False), "played": lambda: call(True), "repeated": lambda: call(True, True, 0)}
         if on_gpu:
             ways["played past Triton"] = lambda: call(True, True)
             theirs = getattr(library, name)

@@ -1,13 +1,14 @@
 """Eager calls that nobody looks at go past torch's dispatcher; all others go through it."""
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from chunkdsl.runtime.dispatch import unobserved
+from chunkdsl.runtime.dispatch import say_changed, unobserved
 
 
 class Named(torch.Tensor):
@@ -58,3 +59,14 @@ def test_sizes_are_told_apart_in_whatever_order_they_are_given(two_ops, ranks, d
         return len(m.up.tapes), same_bits(direct, through)
 
     assert ranks(two_ops, body) == [(1, True)] * 2
+
+
+def test_what_a_direct_call_changes_in_place_is_told_to_autograd():
+    """A tensor that was saved for a backward pass, and then updated by an op, must not pass for what was saved."""
+    operation = SimpleNamespace(PARAMETERS={"p": None, "res": None}, INOUT=("res",))
+    p, res, w = torch.ones(3), torch.ones(3), torch.ones(3, requires_grad=True)
+    loss = (w * res).sum()
+    say_changed(operation, [p, res])
+    assert (p._version, res._version) == (0, 1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
