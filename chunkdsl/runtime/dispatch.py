@@ -122,8 +122,11 @@ def unobserved(tensors):
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    plain, gradients = (torch.Tensor, torch.nn.Parameter), torch.is_grad_enabled()
-    return not any(type(t) not in plain or (gradients and t.requires_grad) for t in tensors)
+    gradients = torch.is_grad_enabled()
+    for t in tensors:
+        if type(t) not in (torch.Tensor, torch.nn.Parameter) or (gradients and t.requires_grad):
+            return False
+    return True
 
 
 def say_changed(operation, tensors):

@@ -16,7 +16,7 @@ ADDRESS = ctypes.c_void_p
 
 class Lanes:
     """What `Machine` needs of it. `_events`: of a lane, the event that it or the main lane waits for; `_last`: that of
-    the last call's end."""
+    the last call's end; `_outside`: the stream of a call that no graph captures."""
 
     def _take_driver(self):
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -116,19 +116,20 @@ class Lanes:
 
     def begin_call(self, name, fused=True):
         """Outside a capture, a call on another stream waits for the previous call's end. Says whether it is outside."""
-        self._outside = False
+        self._outside = None
         if self.device.type == "cuda":
             torch.cuda.nvtx.range_push(name)
-            self._outside = not torch.cuda.is_current_stream_capturing()
-            if self._outside and self._last is not None:
-                self._succeed(self._wait(self.current(), self._last, 0), "waiting for the call before")
-        return self._outside
+            if not torch.cuda.is_current_stream_capturing():
+                self._outside = self.current()
+                if self._last is not None:
+                    self._succeed(self._wait(self._outside, self._last, 0), "waiting for the call before")
+        return self._outside is not None
 
     def end_call(self):
         if self.device.type == "cuda":
-            if self._outside:
+            if self._outside is not None:
                 self._last = self._last or self._event()
-                self._succeed(self._record(self._last, self.current()), "noting the end of a call")
+                self._succeed(self._record(self._last, self._outside), "noting the end of a call")
             torch.cuda.nvtx.range_pop()
 
     def end_lanes(self):

@@ -154,7 +154,7 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         outside = self.machine.begin_call(self.NAME)
         try:
             if tape is not None:
-                play = self.repeats.play if outside else Tape.play
+                play = self.repeats.play if outside and tape.steps else Tape.play
                 play(tape, (*tensors, *results))
             elif key is not None and key not in self.tapes:
                 self.run_noted(key, dims, tensors, results)
