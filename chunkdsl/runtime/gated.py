@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 
 from chunkdsl.runtime.failures import Failures
-from chunkdsl.runtime.plain import own_memory
 
 
 class GatedCalls(Failures):
@@ -62,7 +61,7 @@ class GatedCalls(Failures):
             values = self.results(dims, out)
             self.run_exact(dims, tensors, values)
         else:
-            values = [own_memory(t) for t in self.plain(dims, *tensors)]
+            values = self.run_plain(dims, tensors)
             for i, o in enumerate(out or ()):
                 values[i] = o.copy_(values[i])
         return self.first(values)

@@ -20,7 +20,6 @@ from chunkdsl.runtime.gated import GatedCalls
 from chunkdsl.runtime.gradients import FallbackGradient
 from chunkdsl.runtime.live import Live
 from chunkdsl.runtime.placed import PlacedCalls, any_placed
-from chunkdsl.runtime.plain import own_memory
 from chunkdsl.runtime.replay import Replays, Tape
 
 
@@ -197,7 +196,7 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         if self.closed_because or self.machine.failure:
             self.check()
         tensors, dims = self.agreed(tensors, given, strict=False)
-        return [own_memory(t) for t in self.plain(dims, *tensors)]
+        return self.run_plain(dims, tensors)
 
     # ---- sizes
 

@@ -1,5 +1,7 @@
 """One of three processes of test_failing_processes.py: `python failing_rank.py FOLDER RANK`. Prints JSON: what it was
-told, and after how many seconds, for each scene. Rank 1 misbehaves; in the last scene it is killed."""
+told, and after how many seconds, for each scene. Rank 1 misbehaves; in the last scene it is killed.
+
+Only collectives that must fail have a short timeout: ranks may be slow."""
 
 import datetime
 import gc
@@ -14,12 +16,41 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-SECONDS = 4  # a rank that is missing is given up; ranks that only are slow have longer
+SECONDS = 1.5  # until a rank that is missing is given up
+LIVING = (0, 2)
 
 
-def group(ranks=(0, 1, 2), seconds=60):
+def group(ranks=(0, 1, 2)):
     """A process group of its own: one that has failed is of no more use."""
-    return dist.new_group(list(ranks), timeout=datetime.timedelta(seconds=seconds))
+    return dist.new_group(list(ranks), timeout=datetime.timedelta(seconds=60))
+
+
+def hasten(m):
+    """Collectives of this instance's group wait SECONDS from now on."""
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=SECONDS), m.machine.group)
+
+
+def hasten_inside(m):
+    """The same, when a call has come to its collectives."""
+    plain = m.up.plain
+    m.up.plain = lambda *given: hasten(m) or plain(*given)
+
+
+def meet_before(roll_call):
+    """A roll call names who has not come in time: those who will come wait for each other before."""
+
+    def meet(machine):
+        store, name = dist.distributed_c10d._get_default_store(), machine.group.group_name
+        number = machine.ROLL_CALLS.get(name, 0)
+        store.set(f"meet/{name}/{number}/{machine.rank}", "here")
+        store.wait([f"meet/{name}/{number}/{rank}" for rank in LIVING])
+        return roll_call(machine)
+
+    return meet
+
+
+def fail(*_):
+    raise OSError("no room")
 
 
 def told(call):
@@ -27,7 +58,7 @@ def told(call):
     start = time.monotonic()
     try:
         said = list(call().shape)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         said = f"{type(error).__name__}: {error}"
     return said, time.monotonic() - start
 
@@ -61,10 +92,9 @@ def scenes(cls, mesh_cls, rank, x, w):
             mesh_cls(mesh=mesh).close()
         found["descriptors"] = len(os.listdir("/proc/self/fd")) - before
 
-    m = cls(group(seconds=SECONDS))
-    if rank == 1:
-        time.sleep(SECONDS + 2)  # it skips a call
-    else:
+    m = cls(group())
+    if rank != 1:  # which skips a call
+        hasten(m)
         found["skipped"] = told(lambda: m.up(x, w))
         found["next"] = told(lambda: m.up(x, w))
         found["close of it"] = told(m.close)
@@ -72,10 +102,24 @@ def scenes(cls, mesh_cls, rank, x, w):
     gc.collect()
     dist.barrier()
 
-    m = cls(group(seconds=SECONDS))
+    m = cls(group())
+    if rank == 1:
+        m.up.plain = fail
+    else:
+        hasten_inside(m)
+    found["raised"] = told(lambda: m.up(x, w))
+    found["after it"] = told(lambda: m.up(x, w))
+    del m
+    gc.collect()
+    dist.barrier()
+
+    m = cls(group())
     m.up(x, w)
     if rank == 1:
+        print(json.dumps(found), flush=True)
         m.up.plain = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        hasten_inside(m)
     found["killed"] = told(lambda: m.up(x, w))
     return found
 
@@ -89,13 +133,11 @@ def main():
     import two_ops
 
     two_ops.Machine.PATIENCE = 1.0
+    two_ops.Machine.roll_call = meet_before(two_ops.Machine.roll_call)
     store = dist.FileStore(f"{folder}/store", 3)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=3, timeout=datetime.timedelta(seconds=60))
     x, w = torch.ones(8, 32).bfloat16(), torch.ones(16, 32).bfloat16()
-    if rank != 1:
-        print(json.dumps(scenes(two_ops.TwoOps, mesh_ops.MeshOps, rank, x, w)), flush=True)
-    else:
-        scenes(two_ops.TwoOps, mesh_ops.MeshOps, rank, x, w)
+    print(json.dumps(scenes(two_ops.TwoOps, mesh_ops.MeshOps, rank, x, w)), flush=True)
     os._exit(0)  # rank 1 is gone: there is nobody to leave the group with
 
 
