@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import _SymmetricMemory
 SIGNALS = 1 << 20  # bytes of every signal pad: kraken and Helion take a word for each program and rank
 VLLM_BYTES, VLLM_CTAS = 8 << 20, 36  # vLLM's largest message and its number of blocks
 TOKENS, WIDTH = 8192, 4096  # of flashinfer's largest message
+KEPT: list[torch.Tensor] = []  # what vLLM's kernels reach by address
 
 
 def prepare(folder: str) -> None:
@@ -115,7 +116,7 @@ def flashinfer_gathered(x: torch.Tensor, w: torch.Tensor) -> Callable:
 
 @cache
 def flashinfer_workspace() -> tuple:
-    """Of torch's symmetric memory. Kept: it is reached by pointers, and by captured graphs."""
+    """(addresses, their tensor, what it was made for), of torch's symmetric memory. Kept: captured graphs reach it."""
     comm = importlib.import_module("flashinfer.comm")
     rank, world, group = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
     make = comm.trtllm_create_ipc_workspace_for_all_reduce_fusion
@@ -192,8 +193,6 @@ def vllm_handle() -> tuple[int, list[int]]:
     KEPT.append(table)
     return handle, buffers
 
-
-KEPT: list[torch.Tensor] = []  # what vLLM's kernels reach by address
 
 MAKERS: dict[str, dict[str, Callable]] = {
     "ag_gemm": {"kraken": kraken_gathered, "helion": helion_gathered, "flashinfer": flashinfer_gathered},
