@@ -50,8 +50,8 @@ def setup():
 
 def test_ranks_get_a_proven_module_of_one_op_and_the_times_are_kept(setup):
     times = [[[3.0] * 9, [4.0] * 9, [8.0] * 9, [9.0] * 9], [[5.0] * 9, [6.0] * 9, [5.0] * 9, [6.0] * 9]]
-    bench, clock, (job, *ahead) = setup({"found": times})
-    results = clock.measure(job, ahead)
+    bench, clock, (job, *_) = setup({"found": times})
+    results = clock.measure(job)
     (task,) = bench.asked
     assert task["op"] == "up" and task["world"] == (2,) and task["calls"] == [{"M": 1024}, {"M": 4096}]
     text = Path(task["module"]).read_text()
@@ -59,8 +59,20 @@ def test_ranks_get_a_proven_module_of_one_op_and_the_times_are_kept(setup):
     assert [(r.sizes, r.us[0], r.library[0], len(r.us)) for r in results] == [(CALLS[0], 3, 4, 9), (CALLS[1], 5, 6, 9)]
     assert [r.ratios for r in results] == [(3 / 4, 8 / 9), (5 / 6, 5 / 6)]
     assert {r.setting for r in results} == {job.setting} and clock.gpu == "NVIDIA H200" and not clock.rehearsal
-    clock.measure(ahead[0], ahead[1:])
-    assert [len(batch) for batch in bench.batches] == [3], "what comes next is compiled with the first"
+
+
+def test_what_comes_next_is_compiled_with_the_first_and_what_has_no_module_is_left_out(setup, monkeypatch):
+    bench, clock, jobs = setup({"failed": "no room"})
+
+    def module_text(made, world, job):
+        if job is jobs[2]:
+            raise gpu.NoModule("a race")
+        return "text"
+
+    monkeypatch.setattr(gpu, "module_text", module_text)
+    for i, job in enumerate(jobs):
+        clock.measure(job, jobs[i + 1 :])
+    assert [len(batch) for batch in bench.batches] == [2] and len(bench.asked) == 2
 
 
 def test_a_failure_is_a_result_of_every_size(setup):
