@@ -8,17 +8,19 @@ refused, at the line that does; so it is where data bounds a loop. `min` and `ma
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 from chunkdsl.kernels.quiet import first_touch
 from chunkdsl.kernels.refusals import current_line, decision_from_data
-from chunkdsl.kernels.taint import Taint, joined, mark, taint_of
+from chunkdsl.kernels.spread import EACH, Spread, each_of, together
+from chunkdsl.kernels.taint import MARK, Taint, joined, mark, taint_of
 
-DECIDE, BOUND, AFTER, CHOOSE, LEAST, MOST = "__decide", "__bound", "__after", "__choose", "__least", "__most"
+DECIDE, ROUNDS, AFTER, CHOOSE, LEAST, MOST = "__decide", "__rounds", "__after", "__choose", "__least", "__most"
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,28 @@ def decide(condition, touch: int | None, what: str) -> Decision:
     return Decision(bool(condition.handle.data.all()) if taint else bool(condition), taint)
 
 
-def bound(value, touch: int | None):
-    """A bound of a loop, of which the first access stands in line `touch`."""
-    if isinstance(value, tl.tensor) and (taint := joined(value)):
-        raise decision_from_data("how often a loop runs", taint, touch or current_line())
-    return value
+def rounds(touch: int | None, *bounds, step=None, **options):
+    """A `range` of Triton or Python in a `for` of which the first access stands in line `touch`."""
+    named = [options.pop(name) for name in ("arg1", "arg2") if name in options]
+    bounds = [*bounds, *named, *([] if step is None else [step])]
+    for value in bounds:
+        if isinstance(value, tl.tensor) and (taint := joined(value)):
+            raise decision_from_data("how often a loop runs", taint, touch or current_line())
+    first, last, each = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if any(isinstance(v, tl.tensor) and EACH in v.handle.attr for v in (first, last, each)):
+        return spread_range(first, last, each)
+    return range(first, last, each)
+
+
+def spread_range(*bounds) -> Iterator:
+    """The same where programs differ; all go round equally often, or part."""
+    first, last, each = map(each_of, bounds)
+    counts = np.maximum(0, -(-(last.astype(np.int64) - first) // each))
+    together(counts)
+    for i in range(int(counts.reshape(-1)[0])):
+        at = (first + i * each).astype(np.int32)
+        handle = upstream.TensorHandle(at[0], tl.int32, {MARK: None, **({EACH: Spread((at,))} if len(at) > 1 else {})})
+        yield tl.tensor(handle, tl.int32)
 
 
 def after(decision: Decision, value):
@@ -66,11 +85,11 @@ def choose(decision: Decision, left: Callable, right: Callable):
 
 
 def among(builtin: Callable, of: Callable) -> Callable:
-    """Python's `min` or `max`, of tainted numbers without asking which it is."""
+    """Python's `min` or `max`, without asking which it is where data decide, or programs differ."""
 
     def call(*values, **options):
-        tainted = [v for v in values if isinstance(v, tl.tensor) and taint_of(v.handle)]
-        if not tainted or options or len(values) < 2:
+        asked = [v for v in values if isinstance(v, tl.tensor) and (taint_of(v.handle) or EACH in v.handle.attr)]
+        if not asked or options or len(values) < 2:
             return builtin(*values, **options)
         found, *rest = values
         for value in rest:
@@ -84,7 +103,7 @@ class Decisions:
     """A form of kernels (`interp.rewrite`)."""
 
     names: Mapping[str, object] = {
-        DECIDE: decide, BOUND: bound, AFTER: after, CHOOSE: choose,
+        DECIDE: decide, ROUNDS: rounds, AFTER: after, CHOOSE: choose,
         LEAST: among(min, lambda a, b: tl.minimum(a, b)), MOST: among(max, lambda a, b: tl.maximum(a, b)),
     }  # fmt: skip
 
@@ -137,13 +156,11 @@ class _Statements(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.For:
         touch = first_touch(node.body, self.space)
         self.generic_visit(node)
-        if isinstance(node.iter, ast.Call):
+        called = getattr(node.iter, "func", None)
+        if getattr(called, "id", getattr(called, "attr", "")) in ("range", "static_range"):
             line = ast.Constant(touch.lineno + self.before if touch else None)
-            node.iter.args = [
-                a if isinstance(a, ast.Starred) else placed(call(BOUND, a, line), a) for a in node.iter.args
-            ]
-            for keyword in node.iter.keywords:
-                keyword.value = placed(call(BOUND, keyword.value, line), keyword.value)
+            node.iter.args.insert(0, placed(line, called))
+            node.iter.func = placed(ast.Name(ROUNDS, ast.Load()), called)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:

@@ -23,6 +23,7 @@ from chunkdsl.kernels.addresses import exact_loads
 from chunkdsl.kernels.beside import check_beside
 from chunkdsl.kernels.binding import Binding, Stride
 from chunkdsl.kernels.edges import edge_inside
+from chunkdsl.kernels.every_program import check_every_program
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.loops import MANY, persistent_step
 from chunkdsl.kernels.order import Order, fits, orders
@@ -96,6 +97,7 @@ class Finder:
         self.loops = candidate_loops(q.source) if q.gathered and not q.sent else ()
         self.result = q.binding.results[0]
         self.outputs = [r.name for r in q.binding.results]
+        self.pointers = {t.pointer: t.name for t in q.binding.all}
         self.exact = exact_loads(q.binding, q.gathered, q.parted)
         rows = self.result.dims[0]
         self.row = rows.name if isinstance(rows, DimRef) else ""
@@ -118,6 +120,7 @@ class Finder:
         check_beside(self, found, seen, block, column)
         if not found.block and self.loops:
             found = self.in_turns(found, small, [touches for _, touches in seen])
+        check_every_program(self, found, small, max((s.get(self.row, 0) for s, _ in seen), default=0))
         largest = self.check_largest(found)
         return replace(found, **busiest(largest)) if largest else found
 
@@ -137,6 +140,15 @@ class Finder:
 
     def trace(self, sizes: Mapping[str, int], programs=None) -> Recorder:
         """Of all programs of the grid, or of some numbers along its first axis."""
+        grid = self.grid(sizes)
+        if programs is None:
+            programs = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+        arguments, scalars = self.launch(sizes)
+        return trace(self.source, self.kernel, arguments, self.pointers, scalars, self.shown(grid), programs,
+                     loops=self.loops, exact=self.exact)
+
+    def launch(self, sizes: Mapping[str, int]) -> tuple[list[Argument], dict[str, object]]:
+        """What the kernel is given: tensors, and the other parameters."""
         arguments = self.arguments(sizes)
         by_name = {a.name: a for a in arguments}
         scalars: dict[str, object] = dict(self.binding.constants)
@@ -147,13 +159,11 @@ class Finder:
                 scalars[name] = value if isinstance(value, float | bool | str) else evaluate(value, sizes)
         if self.step and self.step != "num_programs":
             scalars[self.step] = MANY
-        grid = self.grid(sizes)
-        if programs is None:
-            programs = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
-        shown = (MANY, 1, 1) if self.step else grid
-        pointers = {t.pointer: t.name for t in self.binding.all}
-        return trace(self.source, self.kernel, arguments, pointers, scalars, shown, programs, loops=self.loops,
-                     exact=self.exact)
+        return arguments, scalars
+
+    def shown(self, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The grid that the kernel sees."""
+        return (MANY, 1, 1) if self.step else grid
 
     def grid(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """Of a persistent kernel: as many programs as a result of these sizes can have tiles, one element each."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 import traceback
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ from chunkdsl.interp.rewrite import is_kernel_file
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.refusals import current_line
 from chunkdsl.kernels.source import KernelSource
+from chunkdsl.kernels.spread import TooLong
 from chunkdsl.kernels.taint import mark
 from chunkdsl.kernels.tracked import TrackedBuilder
 from chunkdsl.kernels.turns import Loop, loops_by_function
@@ -107,6 +109,11 @@ class Recorder(Memory):
         a = next(a for a in self.arguments if a.name == name)
         return a.pitch * a.itemsize
 
+    def argument_at(self, address: int) -> Argument | None:
+        """In whose memory, guards included, an address lies."""
+        i = bisect_right(self._lows, address) - 1
+        return self.arguments[i] if i >= 0 and address < self.arguments[i].high else None
+
     def reached(self, addresses: np.ndarray) -> tuple[str, ...]:
         """The arguments in whose memory, guards included, any of these addresses lie."""
         first, last = (bisect_right(self._lows, int(at)) - 1 for at in (addresses.min(), addresses.max()))
@@ -185,15 +192,15 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero(seen) + least
 
 
-def rounds_of(loops: Mapping[str, list[tuple[int, Loop]]]) -> dict[int, int]:
-    """Of each of these loops that runs now, by its number, the value of its variable."""
+def rounds_of(loops: Mapping[str, list[tuple[int, Loop]]], value: Callable = int) -> dict[int, int]:
+    """Of each of these loops that runs now, by its number, the `value` of its variable."""
     found = {}
     frame = sys._getframe(1)
     while frame is not None:
         if is_kernel_file(frame.f_code.co_filename):
             for number, loop in loops.get(frame.f_code.co_name, ()):
                 if loop.begin <= frame.f_lineno <= loop.end:
-                    found[number] = int(frame.f_locals[loop.variable])
+                    found[number] = value(frame.f_locals[loop.variable])
         frame = frame.f_back
     return found
 
@@ -210,7 +217,7 @@ def trace(
     KernelFault where the kernel fails, reaches outside its arguments, or touches what data decides."""  # fmt: skip
     recorder = recording(tensors, loops)
     named = {a.name: a.passed for a in tensors}
-    try:
+    with faults_of(source):
         builder = TrackedBuilder(recorder, exact)
         with interpreting(recorder, builder):
             function, bound = bind(kernel, {**scalars, **{p: named[n] for p, n in pointers.items()}}, builder.form)
@@ -219,7 +226,15 @@ def trace(
                 recorder.program = program
                 builder.place(grid, program)
                 function(**bound)
-    except KernelFault:
+    return recorder
+
+
+@contextmanager
+def faults_of(source: KernelSource) -> Iterator[None]:
+    """What a kernel raises while it is interpreted becomes a KernelFault at its line."""
+    try:
+        yield
+    except (KernelFault, TooLong):
         raise
     except Exception as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(source.file)]
@@ -232,4 +247,3 @@ def trace(
             raise KernelFault("uses a tensor descriptor like a pointer", line,
                               "of a pointer no block is written: `A = a_ptr : [m, k]`") from None
         raise KernelFault(f"does not run: {text}", line) from None
-    return recorder

@@ -1,0 +1,335 @@
+"""Many programs of a kernel at once: the trace of one, and beside each value that is no data what it is in every other.
+
+The kernel's own statements run for the first program; what follows from program ids is worked out for all of them
+(`spread`). Where programs part, at a condition or in how often they go round a loop, `Parted` says who goes together;
+each group then runs by itself. Only values that do not stem from memory are spread, since others touch nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as upstream
+
+from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.kernels.refusals import current_line
+from chunkdsl.kernels.spread import (
+    EACH,
+    Lanes,
+    Spread,
+    TooLong,
+    TooMany,
+    alone,
+    each_of,
+    halves,
+    lanes_of,
+    merged,
+    spread_of,
+    together,
+)
+from chunkdsl.kernels.spread_rules import ELEMENTWISE, SPREADS, added
+from chunkdsl.kernels.taint import MARK, handles_in, joined, taint_of
+from chunkdsl.kernels.trace import Argument, Program, Recorder, rounds_of
+from chunkdsl.kernels.tracked import TrackedBuilder
+from chunkdsl.record import record
+
+TensorHandle = upstream.TensorHandle
+
+
+@record
+class Access:
+    """One load or store of all programs of a batch. `rounds`: of each loop around it that was asked for, by its number,
+    the variable's value, [programs or 1]."""
+
+    kind: str
+    argument: str
+    line: int
+    lanes: Lanes
+    rounds: Mapping[int, np.ndarray]
+
+
+class BatchBuilder(TrackedBuilder):
+    """`programs`: [count, 3] program ids. `left`: a list of one number, the operations that may still be done."""
+
+    def __init__(self, recorder: Recorder, exact: Mapping[str, str], programs: np.ndarray, left: list[int]) -> None:
+        super().__init__(recorder, exact)
+        self.programs, self.left = programs, left
+        self.accesses: list[Access] = []
+        self._by_block = False
+
+    def start(self, grid: Program, programs: np.ndarray) -> None:
+        """The kernel runs next for these."""
+        self.programs, self.accesses = programs, []
+        self.place(grid, tuple(programs[0].tolist()))
+
+    def install(self, set_attr) -> None:
+        super().install(set_attr)
+        truth, number, plain = tl.tensor.__bool__, tl.tensor.__index__, tl.tensor.T
+
+        def one(tensor):
+            if spread := tensor.handle.attr.get(EACH):
+                together(spread.whole())
+
+        def condition(tensor):
+            if tensor.handle.data.size == 1:
+                one(tensor)
+            return truth(tensor)
+
+        def index(tensor):
+            one(tensor)
+            return number(tensor)
+
+        def transposed(tensor):
+            made = plain.fget(tensor)
+            if EACH in tensor.handle.attr:
+                parts = (p.transpose(0, 2, 1) for p in spread_of(tensor.handle).parts)
+                made.handle.attr[EACH] = Spread(tuple(parts), tensor.handle.attr[EACH].every)
+            return made
+
+        set_attr(tl.tensor, "__bool__", condition)
+        set_attr(tl.tensor, "__index__", index)
+        set_attr(tl.tensor, "T", property(transposed))
+        for operations in (upstream.ReduceOps, upstream.ScanOps):
+            set_attr(operations, "apply_impl", reducing(self, operations.apply_impl))
+
+    # ---- where programs differ
+
+    def create_get_program_id(self, axis):
+        made = super().create_get_program_id(axis)
+        if len(self.programs) > 1:
+            made.attr[EACH] = Spread((self.programs[:, axis : axis + 1].astype(np.int32),))
+        return made
+
+    def create_splat(self, ret_ty, arg):
+        made = super().create_splat(ret_ty, arg)
+        view = np.broadcast_to(made.data.reshape(-1)[:1].reshape(()), made.data.shape)
+        return TensorHandle(view, made.dtype, {**made.attr, **{k: v for k, v in arg.attr.items() if k == EACH}})
+
+    def create_make_block_ptr(self, base, shape, strides, offsets, block_shape, order):
+        made = super().create_make_block_ptr(base, shape, strides, offsets, block_shape, order)
+        for new, old in zip(made.offsets, offsets, strict=True):
+            new.attr.update(old.attr)
+        return made
+
+    def create_advance(self, ptr, offsets):
+        made = super().create_advance(ptr, offsets)
+        for new, *old in zip(made.offsets, ptr.offsets, offsets, strict=True):
+            if any(EACH in h.attr for h in old):
+                new.attr[EACH] = added(old, new)
+        return made
+
+    def spread(self, name: str, args, made) -> None:
+        """What the outcome of a method is in every program."""
+        if not isinstance(made, TensorHandle):
+            raise alone(len(self.programs))
+        rule = SPREADS.get(name)
+        made.attr[EACH] = rule(args, made) if rule else self._worked_out(name, args, name in ELEMENTWISE)
+
+    def _worked_out(self, name: str, args, at_once: bool) -> Spread:
+        """By the method itself: on arrays with an axis of programs in front, or for one program after the other."""
+        method = getattr(super(), name)
+        wholes = [spread_of(a).whole() if isinstance(a, TensorHandle) else None for a in args]
+        if at_once:
+            return Spread((method(*[a if w is None else bare(a, w) for a, w in zip(args, wholes, strict=True)]).data,))
+        self.left[0] -= len(self.programs)
+        found = []
+        for i in range(len(self.programs)):
+            given = [a if w is None else bare(a, of_program(w, i, a)) for a, w in zip(args, wholes, strict=True)]
+            found.append(method(*given).data)
+        return Spread((np.stack(found),))
+
+    # ---- accesses
+
+    def create_masked_load(self, ptrs, mask, *rest, **named):
+        made = super().create_masked_load(ptrs, mask, *rest, **named)
+        self._write("load", ptrs, mask)
+        return made
+
+    def create_masked_store(self, ptrs, value, mask, *rest):
+        made = super().create_masked_store(ptrs, value, mask, *rest)
+        self._write("store", ptrs, mask)
+        return made
+
+    def _write(self, kind: str, ptrs, mask) -> None:
+        """Unless data decides where it is: then it is none that is of interest, or was refused."""
+        if self._by_block:
+            return
+        if self._placing:
+            if self._place is None:
+                self._access(kind, Spread((ptrs.data[None],)), Spread((np.asarray(mask)[None],), True))
+        elif taint_of(ptrs) is None and taint_of(mask) is None:
+            self._access(kind, spread_of(ptrs), spread_of(mask))
+
+    def _blocks(self, kind: str, block, offsets, checked, method, *args):
+        """An access by a block pointer or a descriptor, whose bounds are held along the axes `checked`."""
+        if joined((block, offsets)) is None:
+            self._access(kind, *addresses(block, offsets, checked))
+        self._by_block = True
+        try:
+            return method(*args)
+        finally:
+            self._by_block = False
+
+    def create_tensor_pointer_load(self, ptr, checked, *rest):
+        method = super().create_tensor_pointer_load
+        return self._blocks("load", ptr, ptr.offsets, checked, method, ptr, checked, *rest)
+
+    def create_tensor_pointer_store(self, ptr, value, checked, *rest):
+        method = super().create_tensor_pointer_store
+        return self._blocks("store", ptr, ptr.offsets, checked, method, ptr, value, checked, *rest)
+
+    def create_descriptor_load(self, desc, indices, *rest):
+        if self._placing:  # a part of a gather
+            return super().create_descriptor_load(desc, indices, *rest)
+        method = super().create_descriptor_load
+        return self._blocks("load", desc, indices, range(desc.ndim), method, desc, indices, *rest)
+
+    def create_descriptor_store(self, desc, value, indices):
+        if self._placing:
+            return super().create_descriptor_store(desc, value, indices)
+        method = super().create_descriptor_store
+        return self._blocks("store", desc, indices, range(desc.ndim), method, desc, value, indices)
+
+    def create_descriptor_gather(self, desc, x_offsets, y_offset, type):
+        self._alone(desc, x_offsets, y_offset)
+        return super().create_descriptor_gather(desc, x_offsets, y_offset, type)
+
+    def create_descriptor_scatter(self, desc, value, x_offsets, y_offset):
+        self._alone(desc, x_offsets, y_offset)
+        return super().create_descriptor_scatter(desc, value, x_offsets, y_offset)
+
+    def _alone(self, *values) -> None:
+        if any(EACH in h.attr for h in handles_in(values)):
+            raise alone(len(self.programs))
+
+    def _access(self, kind: str, pointers: Spread, mask: Spread) -> None:
+        line = current_line()
+        at = first_address(pointers, mask)
+        if at is None:
+            return
+        a = self.memory.argument_at(at)
+        if a is None:
+            raise KernelFault(f"a {kind} reaches memory of no declared argument", line, "bind every pointer")
+        first, *others = (p.astype(np.int64) for p in pointers.parts)
+        offsets = merged([(first - a.base) // a.itemsize, *(p // a.itemsize for p in others)])
+        try:
+            lanes = lanes_of(offsets, mask, a.pitch)
+        except TooMany:
+            raise halves(len(self.programs)) from None
+        bad = outside(lanes, a)
+        if bad is not None:
+            shown = f"{a.name} [{' x '.join(map(str, a.shape))}]"
+            raise KernelFault(
+                f"a {kind} outside the declared shape of {shown}, by program {tuple(self.programs[bad].tolist())}",
+                line, "mask it, correct the shape, or pass the stride of its rows with `arg`",
+            )  # fmt: skip
+        rounds = rounds_of(self.memory.loops, each_of) if kind == "load" and self.memory.loops else {}
+        self.accesses.append(Access(kind, a.name, line, lanes, rounds))
+
+
+# ---- programs one by one
+
+
+def reducing(builder: BatchBuilder, apply_impl: Callable) -> Callable:
+    """A reduction or scan, for one program after the other where programs differ."""
+
+    def apply(self, inputs):
+        results = apply_impl(self, inputs)
+        if not any(EACH in t.handle.attr for t in inputs) or joined(inputs):
+            return results
+        wholes = [spread_of(t.handle).whole() for t in inputs]
+        builder.left[0] -= len(builder.programs)
+        found = []
+        for i in range(len(builder.programs)):
+            given = [bare(t.handle, of_program(w, i, t.handle)) for t, w in zip(inputs, wholes, strict=True)]
+            made = apply_impl(self, tuple(tl.tensor(h, t.type) for h, t in zip(given, inputs, strict=True)))
+            found.append([h.data for h in handles_in(made)])
+        for handle, data in zip(handles_in(results), zip(*found, strict=True), strict=True):
+            handle.attr[EACH] = Spread((np.stack(data),))
+        return results
+
+    return apply
+
+
+def bare(like: TensorHandle, data: np.ndarray) -> TensorHandle:
+    return TensorHandle(data, like.dtype, {MARK: None})
+
+
+def of_program(whole: np.ndarray, program: int, like: TensorHandle) -> np.ndarray:
+    return np.broadcast_to(whole[min(program, len(whole) - 1)], like.data.shape)
+
+
+# ---- addresses
+
+
+def addresses(block, offsets, checked) -> tuple[Spread, Spread]:
+    """Of a block pointer or a descriptor at these offsets: where its elements lie, and which are within its bounds."""
+    axes = len(block.block_shape)
+    size = max(1, block.base.get_element_ty().primitive_bitwidth // 8)
+
+    def number(handle) -> np.ndarray:
+        return spread_of(handle).whole().astype(np.int64).reshape(-1, *[1] * axes)
+
+    pointers, mask = [number(block.base)], [np.ones((1,) * (axes + 1), bool)]
+    for axis, length in enumerate(block.block_shape):
+        lanes = np.arange(length).reshape(1, *(length if i == axis else 1 for i in range(axes)))
+        at = number(offsets[axis]) + lanes
+        pointers.append(size * at * number(block.strides[axis]))
+        if axis in checked:
+            mask.append((at >= 0) & (at < number(block.shape[axis])))
+    return merged(pointers), merged(mask, True)
+
+
+def first_address(pointers: Spread, mask: Spread) -> int | None:
+    """Where one of the elements that are touched lies; None if none is."""
+    count = max(len(p) for p in (*pointers.parts, *mask.parts))
+    some = np.ones(count, bool)
+    for part in mask.parts:
+        some &= part.reshape(len(part), -1).any(axis=1)
+    for program in np.flatnonzero(some):
+        masked = np.logical_and.reduce(np.broadcast_arrays(*(p[min(program, len(p) - 1)] for p in mask.parts)))
+        at = sum(p[min(program, len(p) - 1)].astype(np.int64) for p in pointers.parts)
+        at, masked = np.broadcast_arrays(at, masked)
+        if masked.any():
+            return int(at[masked][0])
+    return None
+
+
+def outside(lanes: Lanes, a: Argument) -> int | None:
+    """A program that leaves the declared shape."""
+    rows = ((lanes.rows < 0) | (lanes.rows >= a.rows)) & lanes.row_mask
+    columns = ((lanes.columns < 0) | (lanes.columns >= a.cols)) & lanes.column_mask
+    bad = rows | columns if lanes.paired else (
+        (rows.any(axis=1) & lanes.column_mask.any(axis=1)) | (columns.any(axis=1) & lanes.row_mask.any(axis=1))
+    )[:, None]  # fmt: skip
+    found = np.flatnonzero(bad.any(axis=1))
+    return int(found[0]) if found.size else None
+
+
+def spreading(name: str, method: Callable) -> Callable:
+    @wraps(method)
+    def call(self, *args, **named):
+        self.left[0] -= 1
+        if self.left[0] < 0:
+            raise TooLong
+        made = method(self, *args, **named)
+        given = [h for h in handles_in(args) if EACH in h.attr]
+        if given and made is not None and joined(made) is None and not (
+            isinstance(made, TensorHandle) and EACH in made.attr and all(made is not h for h in given)
+        ):
+            try:
+                self.spread(name, args, made)
+            except TooMany:
+                raise halves(len(self.programs)) from None
+        return made
+
+    return call
+
+
+OWN = ("load", "store", "atomic", "gather", "scatter", "block_ptr", "advance", "descriptor", "asm", "assert", "assume")
+for _name in dir(BatchBuilder):
+    if _name.startswith("create_") and not any(word in _name for word in OWN):
+        setattr(BatchBuilder, _name, spreading(_name, getattr(BatchBuilder, _name)))

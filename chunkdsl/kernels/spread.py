@@ -1,0 +1,169 @@
+"""A traced value of many programs at once: arrays with an axis of programs in front, as sums or conjunctions of parts.
+
+`rows[:, None] * stride + cols[None, :]` of a thousand programs stays two parts, one along each axis of the block, and
+is not added up. From the parts of an address follow the rows and columns of an argument that each program touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as upstream
+
+from chunkdsl.record import record
+
+EACH = "each"  # the attribute of a handle that bears its `Spread`; its data are then those of the first program
+MOST = 1 << 25  # elements of an array
+
+
+class TooMany(Exception):
+    """An array would have more than MOST elements."""
+
+
+class TooLong(Exception):
+    """The operations that were allowed are used up."""
+
+
+class Parted(Exception):
+    """Programs do not go on alike. `groups`: numbers of those that do, in this batch."""
+
+    def __init__(self, groups: Sequence[np.ndarray]) -> None:
+        super().__init__("programs part")
+        self.groups = groups
+
+
+@record
+class Spread:
+    """`parts`: of shapes [programs or 1, ...], where a block's axes are whole or 1. The value is their sum, or with
+    `every` whether all are true."""
+
+    parts: tuple[np.ndarray, ...]
+    every: bool = False
+
+    def whole(self) -> np.ndarray:
+        found, *rest = self.parts
+        for part in rest:
+            if np.prod(np.broadcast_shapes(found.shape, part.shape)) > MOST:
+                raise TooMany
+            found = found & part if self.every else found + part
+        return found
+
+
+def spread_of(handle: upstream.TensorHandle) -> Spread:
+    """Of a value that is the same in all programs: one part, without the axes along which it was repeated."""
+    found = handle.attr.get(EACH)
+    axes = handle.data.ndim
+    if found is None:
+        data = handle.data
+        return Spread((data[tuple(slice(0, 1) if not step else slice(None) for step in data.strides)][None],))
+    if all(p.ndim == axes + 1 for p in found.parts):
+        return found
+    return Spread(tuple(p.reshape(len(p), *[1] * axes) for p in found.parts), found.every)  # of a number, repeated
+
+
+def merged(parts: Iterable[np.ndarray], every: bool = False) -> Spread:
+    """Parts along the same axes become one."""
+    found: dict[tuple[bool, ...], np.ndarray] = {}
+    for part in parts:
+        key = axes_of(part)
+        if key not in found:
+            found[key] = part
+        else:
+            found[key] = found[key] & part if every else found[key] + part
+    return Spread(tuple(found.values()), every)
+
+
+def axes_of(part: np.ndarray) -> tuple[bool, ...]:
+    return tuple(n > 1 for n in part.shape[1:])
+
+
+def each_of(value) -> np.ndarray:
+    """A number in every program, [programs or 1, 1]."""
+    return spread_of(value.handle).whole() if isinstance(value, tl.tensor) else np.array([[int(value)]])
+
+
+# ---- what is touched
+
+
+@record
+class Lanes:
+    """What programs touch: every row of `rows` where `row_mask`, with every column of `columns` where `column_mask`;
+    with `paired` the n th row with the n th column. All are of shape [programs or 1, lanes]."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    row_mask: np.ndarray
+    column_mask: np.ndarray
+    paired: bool
+
+
+def lanes_of(offsets: Spread, mask: Spread, pitch: int) -> Lanes:
+    """`offsets`: in elements from the argument's first; its rows are `pitch` elements apart."""
+    axes = len(offsets.parts[0].shape) - 1
+    keys = {axes_of(p) for p in offsets.parts} | {axes_of(p) for p in mask.parts}
+    along = [k for k in keys if any(k)]
+    if len(along) <= 2 and (len(along) < 2 or not any(a and b for a, b in zip(*along, strict=True))):
+        nothing = (False,) * axes
+        for first, second in ([*along, nothing, nothing][:2], [*along, nothing, nothing][1::-1]):
+            found = _separate(offsets, mask, pitch, first, second)
+            if found:
+                return found
+    total, masked = np.broadcast_arrays(offsets.whole(), mask.whole())
+    if total.size > MOST:
+        raise TooMany
+    rows, columns = np.divmod(total.reshape(len(total), -1), pitch)
+    masked = masked.reshape(len(masked), -1)
+    return Lanes(rows, columns, masked, masked, True)
+
+
+def _separate(offsets: Spread, mask: Spread, pitch: int, first, second) -> Lanes | None:
+    """Rows from the parts along `first`, columns from those along `second`; None where it does not come apart so."""
+    high, low = _along(offsets.parts, second)
+    high_mask, low_mask = _along(mask.parts, second)
+    rows, at = np.broadcast_arrays(sum(high, np.zeros((1, 1), np.int64)), all_of(high_mask))
+    rows, begin = np.divmod(rows, pitch)
+    used = at.any(axis=1, keepdims=True)
+    most = np.where(at, begin, -1).max(axis=1, keepdims=True)
+    least = np.where(at, begin, pitch).min(axis=1, keepdims=True)
+    columns, there = np.broadcast_arrays(sum(low, np.zeros((1, 1), np.int64)), all_of(low_mask))
+    outside = there & used & ((columns < 0) | (columns + most >= pitch))
+    if (used & (most > least)).any() or outside.any():
+        return None
+    begins = np.unique(most[used])
+    return Lanes(rows, columns + (begins[0] if begins.size == 1 else most), at, there, False)
+
+
+def _along(parts: Sequence[np.ndarray], axes: tuple[bool, ...]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Parts that do not lie along these axes, and those that do, as [programs or 1, lanes]."""
+    found: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+    for part in parts:
+        found[any(axes) and axes_of(part) == axes].append(part.reshape(len(part), -1))
+    return found
+
+
+def all_of(parts: Sequence[np.ndarray]) -> np.ndarray:
+    found = np.ones((1, 1), bool)
+    for part in parts:
+        found = found & part
+    return found
+
+
+# ---- who goes on together
+
+
+def together(values: np.ndarray) -> None:
+    """Parted where these, [programs, 1], are not all the same."""
+    values = values.reshape(-1)
+    kinds, which = np.unique(values, return_inverse=True)
+    if len(kinds) > 1:
+        raise Parted([np.flatnonzero(which == i) for i in range(len(kinds))])
+
+
+def alone(count: int) -> Parted:
+    return Parted([np.array([i]) for i in range(count)])
+
+
+def halves(count: int) -> Parted:
+    return Parted(np.array_split(np.arange(count), 2))
