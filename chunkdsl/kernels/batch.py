@@ -7,7 +7,7 @@ each group then runs by itself. Only values that do not stem from memory are spr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 
 import numpy as np
@@ -34,6 +34,7 @@ from chunkdsl.kernels.spread_rules import ELEMENTWISE, SPREADS, added
 from chunkdsl.kernels.taint import MARK, handles_in, joined, taint_of
 from chunkdsl.kernels.trace import Argument, Program, Recorder, rounds_of
 from chunkdsl.kernels.tracked import TrackedBuilder
+from chunkdsl.kernels.turns import Loop, loops_by_function
 from chunkdsl.record import record
 
 TensorHandle = upstream.TensorHandle
@@ -52,11 +53,15 @@ class Access:
 
 
 class BatchBuilder(TrackedBuilder):
-    """`programs`: [count, 3] program ids. `left`: a list of one number, the operations that may still be done."""
+    """`programs`: [count, 3] program ids. `left`: a list of one number, the operations that may still be done.
+    `loops`: those whose rounds are to be written down."""
 
-    def __init__(self, recorder: Recorder, exact: Mapping[str, str], programs: np.ndarray, left: list[int]) -> None:
+    def __init__(
+        self, recorder: Recorder, exact: Mapping[str, str], programs: np.ndarray, left: list[int],
+        loops: Sequence[Loop] = (),
+    ) -> None:  # fmt: skip
         super().__init__(recorder, exact)
-        self.programs, self.left = programs, left
+        self.programs, self.left, self.loops = programs, left, loops_by_function(loops)
         self.accesses: list[Access] = []
         self._by_block = False
 
@@ -226,7 +231,7 @@ class BatchBuilder(TrackedBuilder):
                 f"a {kind} outside the declared shape of {shown}, by program {tuple(self.programs[bad].tolist())}",
                 line, "mask it, correct the shape, or pass the stride of its rows with `arg`",
             )  # fmt: skip
-        rounds = rounds_of(self.memory.loops, each_of) if kind == "load" and self.memory.loops else {}
+        rounds = rounds_of(self.loops, each_of) if kind == "load" and self.loops else {}
         self.accesses.append(Access(kind, a.name, line, lanes, rounds))
 
 

@@ -98,6 +98,15 @@ class Lanes:
     column_mask: np.ndarray
     paired: bool
 
+    def along(self, columns: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Rows, or columns, and which of them are touched."""
+        if self.paired:
+            return (self.columns if columns else self.rows), self.row_mask
+        at, mask, other = self.rows, self.row_mask, self.column_mask
+        if columns:
+            at, mask, other = self.columns, self.column_mask, self.row_mask
+        return at, mask & other.any(axis=1, keepdims=True)
+
 
 def lanes_of(offsets: Spread, mask: Spread, pitch: int) -> Lanes:
     """`offsets`: in elements from the argument's first; its rows are `pitch` elements apart."""

@@ -26,3 +26,34 @@ op {name}(x, w) -> y {{ y = k_{name}(all_gather(x), w) with {{ {policy} }} }}
 
 def spec(names: Iterable[str], safe: str = "false") -> str:
     return HEAD + "".join(ITEM.format(name=n, path=PATH, safe=safe, policy=COPY) for n in names)
+
+
+ODD = """
+mesh tp[2]
+dim M = 1..256
+tensor x : bf16[M @ tp, 16]
+tensor q : bf16[200, 16]
+tensor w : bf16[800 @ tp]
+"""
+ODD_ITEM = """
+kernel k_{name}({tensors}) -> Y = "{path}" : {name} {{
+{bound}    grid = {grid}
+    const N = 16, ODD = {odd}
+}}
+op {name}({params}) -> y {{ y = k_{name}({args}) with {{ {policy} }} }}
+"""
+COLUMNS = "    X = x_ptr : [m, 16]\n    W = w_ptr : [n]\n    Y = y_ptr : [m, n]\n    arg n = n\n"
+TURNS = "    X = x_ptr : [m, 16]\n    Q = q_ptr : [s, 16]\n    Y = y_ptr : [s, 16]\n    arg M = m\n"
+ROWS = "    X = x_ptr : [m, 16]\n    Y = y_ptr : [m, 16]\n    arg M = m\n"
+OTHERS = {
+    "reads_other_columns": dict(tensors="X, W", bound=COLUMNS, grid="m, cdiv(n, N)", params="x, w",
+                                args="all_gather(x), w"),
+    "reads_out_of_turn": dict(tensors="X, Q", bound=TURNS, grid="s", params="x, q", args="all_gather(x), q"),
+    "reads_another_row_of_a_block": dict(grid="cdiv(m, 4)"),
+}  # fmt: skip
+
+
+def programs_spec(path: str, names: Iterable[str], odd: int) -> str:
+    """Kernels of whose programs one may be out of line."""
+    plain = dict(tensors="X", bound=ROWS, grid="m", params="x", args="all_gather(x)", path=path, odd=odd, policy=COPY)
+    return ODD + "".join(ODD_ITEM.format(**{**plain, **OTHERS.get(name, {})}, name=name) for name in names)
