@@ -45,12 +45,11 @@ def install(changes) -> None:
 
 
 def _patch_attr(obj, name, member, builder, scope) -> None:
-    """Upstream's, but past the wrapper whose only work is to insist on `_semantic`."""
+    """Upstream's, but past the wrapper whose only work is to insist on `_semantic`, and with that of the day."""
     inner = getattr(member, "__wrapped__", member)
-    semantic = upstream.interpreter_semantic
 
     def call(*args, _semantic=None, **kwargs):
-        return inner(*args, _semantic=semantic, **kwargs)
+        return inner(*args, _semantic=upstream.interpreter_semantic, **kwargs)
 
     scope.set_attr(obj, name, call)
 

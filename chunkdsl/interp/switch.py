@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import triton
@@ -76,15 +77,25 @@ def _install(changes, builder: Builder) -> None:
     set_attr(upstream, "TritonSemantic", lambda _: upstream.interpreter_semantic)
     install(changes)
     libdevice.install(changes)
-    # Upstream patches what a kernel's globals mention and does so again at each device call; once is enough.
-    language = upstream._patch_lang(_Everything)
-    changes._changes.extend(language._changes)
+    for obj, name, value in _language():
+        set_attr(obj, name, value)
     set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
     for operations in (upstream.ReduceOps, upstream.ScanOps):
         set_attr(operations, "apply_impl", reduce_in_float32(operations.apply_impl))
     for function in (JITFunction, upstream.InterpretedFunction):
         set_attr(function, "__call__", lambda self, *args, **kwargs: rewritten(self.fn, builder.form)(*args, **kwargs))
     builder.install(set_attr)
+
+
+@cache
+def _language() -> list[tuple[object, str, object]]:
+    """What upstream replaces for what a kernel's globals mention. It looks through all of Triton's language, again at
+    each device call; once is enough, as nothing that it puts there depends on the builder."""
+    scope = upstream._patch_lang(_Everything)
+    places = {(id(obj), name): (obj, name) for obj, name, _ in scope._changes}
+    found = [(obj, name, vars(obj)[name]) for obj, name in places.values()]
+    scope.restore()
+    return found
 
 
 class _Everything:

@@ -7,6 +7,7 @@ each group then runs by itself. Only values that do not stem from memory are spr
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 
@@ -33,7 +34,7 @@ from chunkdsl.kernels.spread import (
 from chunkdsl.kernels.spread_rules import ELEMENTWISE, SPREADS, added
 from chunkdsl.kernels.taint import MARK, handles_in, joined, taint_of
 from chunkdsl.kernels.trace import Argument, Program, Recorder, rounds_of
-from chunkdsl.kernels.tracked import TrackedBuilder
+from chunkdsl.kernels.tracked import TrackedBuilder, is_there
 from chunkdsl.kernels.turns import Loop, loops_by_function
 from chunkdsl.record import record
 
@@ -53,8 +54,8 @@ class Access:
 
 
 class BatchBuilder(TrackedBuilder):
-    """`programs`: [count, 3] program ids. `left`: a list of one number, the operations that may still be done.
-    `loops`: those whose rounds are to be written down."""
+    """`programs`: [count, 3] program ids. `left`: a list of one number, the operations that may still be done, of which
+    large arrays take several. `loops`: those whose rounds are to be written down."""
 
     def __init__(
         self, recorder: Recorder, exact: Mapping[str, str], programs: np.ndarray, left: list[int],
@@ -79,6 +80,8 @@ class BatchBuilder(TrackedBuilder):
                 together(spread.whole())
 
         def condition(tensor):
+            if is_there(sys._getframe(1)):
+                return True
             if tensor.handle.data.size == 1:
                 one(tensor)
             return truth(tensor)
@@ -131,7 +134,8 @@ class BatchBuilder(TrackedBuilder):
         if not isinstance(made, TensorHandle):
             raise alone(len(self.programs))
         rule = SPREADS.get(name)
-        made.attr[EACH] = rule(args, made) if rule else self._worked_out(name, args, name in ELEMENTWISE)
+        made.attr[EACH] = found = rule(args, made) if rule else self._worked_out(name, args, name in ELEMENTWISE)
+        self.left[0] -= sum(p.size for p in found.parts) >> 15
 
     def _worked_out(self, name: str, args, at_once: bool) -> Spread:
         """By the method itself: on arrays with an axis of programs in front, or for one program after the other."""
@@ -224,6 +228,7 @@ class BatchBuilder(TrackedBuilder):
             lanes = lanes_of(offsets, mask, a.pitch)
         except TooMany:
             raise halves(len(self.programs)) from None
+        self.left[0] -= (lanes.rows.size + lanes.columns.size) >> 13
         bad = outside(lanes, a)
         if bad is not None:
             shown = f"{a.name} [{' x '.join(map(str, a.shape))}]"
@@ -321,10 +326,11 @@ def spreading(name: str, method: Callable) -> Callable:
         if self.left[0] < 0:
             raise TooLong
         made = method(self, *args, **named)
-        given = [h for h in handles_in(args) if EACH in h.attr]
-        if given and made is not None and joined(made) is None and not (
-            isinstance(made, TensorHandle) and EACH in made.attr and all(made is not h for h in given)
-        ):
+        given = [h for h in handles_in((args, tuple(named.values()))) if EACH in h.attr]
+        done = isinstance(made, TensorHandle) and EACH in made.attr and all(made is not h for h in given)
+        if given and not done and joined(made) is None:
+            if named:
+                raise alone(len(self.programs))
             try:
                 self.spread(name, args, made)
             except TooMany:
@@ -334,7 +340,15 @@ def spreading(name: str, method: Callable) -> Callable:
     return call
 
 
-OWN = ("load", "store", "atomic", "gather", "scatter", "block_ptr", "advance", "descriptor", "asm", "assert", "assume")
+OWN = frozenset(  # touch memory, answer nothing, or hand over what they got
+    """
+    create_load create_masked_load create_store create_masked_store create_atomic_rmw create_atomic_cas
+    create_tensor_pointer_load create_tensor_pointer_store create_descriptor_load create_descriptor_store
+    create_descriptor_gather create_descriptor_scatter create_make_block_ptr create_advance
+    create_make_tensor_descriptor create_inline_asm create_assert create_assume create_print create_barrier
+    create_get_program_id create_get_num_programs create_splat
+    """.split()
+)
 for _name in dir(BatchBuilder):
-    if _name.startswith("create_") and not any(word in _name for word in OWN):
+    if _name.startswith("create_") and _name not in OWN:
         setattr(BatchBuilder, _name, spreading(_name, getattr(BatchBuilder, _name)))

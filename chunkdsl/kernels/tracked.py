@@ -46,8 +46,8 @@ class TrackedBuilder(Builder):
         """What of Triton's language reads values without asking the builder."""
 
         def truth(tensor):
-            if sys._getframe(1).f_code.co_filename == semantic.__file__:
-                return True  # it asks whether there is a mask, not what it is
+            if is_there(sys._getframe(1)):
+                return True
             self.known(tensor, "which way a condition goes")
             return bool(tensor.handle.data) if tensor.handle.data.size == 1 else True
 
@@ -194,6 +194,11 @@ class TrackedBuilder(Builder):
     def create_assume(self, condition):
         if joined(condition) is None:
             super().create_assume(condition)
+
+
+def is_there(frame) -> bool:
+    """Triton itself, in this frame, asks whether there is a mask, not what it is."""
+    return frame.f_code.co_filename == semantic.__file__
 
 
 def everywhere(ptrs) -> TensorHandle:

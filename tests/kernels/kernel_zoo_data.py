@@ -121,9 +121,8 @@ def by_reduction(x_ptr, w_ptr, y_ptr, n_cols, BLOCK: tl.constexpr, SAFE: tl.cons
 def by_order(x_ptr, w_ptr, y_ptr, n_cols, BLOCK: tl.constexpr, SAFE: tl.constexpr):
     row, cols = tl.program_id(0), tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * n_cols + cols)
-    key = cols if SAFE else (x.to(tl.int32, bitcast=False) & 0) + cols
-    sorted_key = tl.sort(key)
-    y = tl.load(x_ptr + row * n_cols + sorted_key)
+    at = cols if SAFE else tl.sort((x.to(tl.int32) & 0) + cols)
+    y = tl.load(x_ptr + row * n_cols + at)
     tl.store(y_ptr + row * n_cols + cols, y)
 
 
