@@ -157,10 +157,14 @@ class _Statements(ast.NodeTransformer):
         touch = first_touch(node.body, self.space)
         self.generic_visit(node)
         called = getattr(node.iter, "func", None)
-        if getattr(called, "id", getattr(called, "attr", "")) in ("range", "static_range"):
+        kind = getattr(called, "id", getattr(called, "attr", ""))
+        if kind in ("range", "static_range"):
             line = ast.Constant(touch.lineno + self.before if touch else None)
             node.iter.args.insert(0, placed(line, called))
             node.iter.func = placed(ast.Name(ROUNDS, ast.Load()), called)
+        if kind == "range" and isinstance(node.target, ast.Name):  # a tensor, as in `interp`
+            name = node.target.id
+            node.body.insert(0, placed(ast.Assign([ast.Name(name, ast.Store())], ast.Name(name, ast.Load())), node))
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:

@@ -16,8 +16,8 @@ from triton.runtime.jit import JITFunction
 
 from chunkdsl.parsing import parse_python
 
-MEMORY = ("load", "store", "atomic", "gather", "scatter", "asm", "barrier", "prefetch", "async", "extra", "gdc", "tma",
-          "fence", "wait", "arrive", "print", "extern")  # fmt: skip
+MEMORY = ("load", "store", "atomic", "gather", "scatter", "asm", "barrier", "prefetch", "async", "extra", "gdc",
+          "fence", "wait", "arrive", "extern")  # fmt: skip
 STEERING = (ast.Return, ast.Break, ast.Continue, ast.Raise, ast.Try, ast.With, ast.FunctionDef, ast.Lambda, ast.Await,
             ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal, ast.Delete, ast.Import, ast.ImportFrom)  # fmt: skip
 
@@ -41,10 +41,8 @@ def _harmless(node: ast.AST, space: Mapping[str, object], under_way: frozenset[C
     if not isinstance(node, ast.Call):
         return True
     names = _dotted(node.func)
-    if not names or any(word in name for name in names for word in MEMORY):
-        return False
-    if len(names) > 1:
-        return True  # of the language, or a method of a value
+    if len(names) != 1:  # of the language, or a method of a value
+        return bool(names) and not any(word in name for name in names for word in MEMORY)
     called = space.get(names[0], getattr(builtins, names[0], None))
     if not isinstance(called, JITFunction):
         return called is not None and (inspect.isclass(called) or inspect.isbuiltin(called))

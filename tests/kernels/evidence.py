@@ -1,5 +1,6 @@
 """The kernels of docs/kernels.md: each in a spec, with the structure that it has. `evidence_table.py` runs them."""
 
+from data_specs import programs_spec
 from data_specs import spec as data_spec
 from descriptor_specs import SPECS as DESCRIPTORS
 from group_specs import REFUSED as GROUPS_REFUSED
@@ -143,6 +144,7 @@ REFUSED = {
     "a row, or row 0 where its greatest element is the 17th": data_spec(["by_argmax"]),
     "a store where the greatest element is small": data_spec(["by_branch"]),
     "a loop that begins where a table says": data_spec(["by_range"]),
+    "one row of 256 read elsewhere": programs_spec("tests/kernels/kernel_zoo_programs.py", ["reads_another_row"], 157),
     "matrix product, parts of K by atomics": HEAD + TENSORS + SPLIT.replace(" sum k", "")
     + op("f(all_gather(x), wide)", "x, wide"),
     "sums by atomics": refused("adds_atomically"),

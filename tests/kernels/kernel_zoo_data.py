@@ -44,7 +44,7 @@ def by_range(x_ptr, w_ptr, y_ptr, n_cols, BLOCK: tl.constexpr, SAFE: tl.constexp
     low = row if SAFE else tl.load(w_ptr + row).to(tl.int32)
     acc = tl.zeros((BLOCK,), tl.float32)
     for i in range(low, row + 1):
-        acc += tl.load(x_ptr + i * n_cols + cols)
+        acc += tl.load(x_ptr + i.to(tl.int64) * n_cols + cols)
     tl.store(y_ptr + row * n_cols + cols, acc)
 
 
@@ -194,6 +194,11 @@ def by_atomic(x_ptr, w_ptr, y_ptr, n_cols, BLOCK: tl.constexpr, SAFE: tl.constex
 
 
 @triton.jit
+def halved(load):
+    return load * 0.5
+
+
+@triton.jit
 def chosen_values(x_ptr, w_ptr, y_ptr, n_cols, BLOCK: tl.constexpr, SAFE: tl.constexpr):
     row, cols = tl.program_id(0), tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * n_cols + cols).to(tl.float32)
@@ -203,7 +208,8 @@ def chosen_values(x_ptr, w_ptr, y_ptr, n_cols, BLOCK: tl.constexpr, SAFE: tl.con
         scale = 2.0
     else:
         scale = 1.0
-    x = x * scale if top < 3 else x
+        tl.device_print("top", top)
+    x = halved(x * scale) if top < 3 else x
     tl.device_assert(top > 0, "positive")
     tl.store(y_ptr + row * n_cols + cols, x.to(y_ptr.dtype.element_ty))
 

@@ -5,7 +5,7 @@ import pytest
 from data_specs import programs_spec
 from kernel_specs import ROOT, checked, gathered
 
-from chunkdsl.kernels import footprint
+from chunkdsl.kernels import answers, footprint
 from chunkdsl.kernels.every_program import Check
 
 PATH = "tests/kernels/kernel_zoo_programs.py"
@@ -92,6 +92,7 @@ def test_many_programs_at_once_touch_what_each_does_alone(name, monkeypatch):
         compared.append((single, {k: v for k, v in batch.items() if v}))
 
     monkeypatch.setattr(footprint, "check_every_program", compare)
+    monkeypatch.setattr(answers, "_answers", {})
     checked(gathered(name))
     ((single, batch),) = compared
     assert single == batch and len(single) > 2
