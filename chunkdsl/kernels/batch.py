@@ -158,9 +158,8 @@ class BatchBuilder(TrackedBuilder):
         return made
 
     def create_masked_store(self, ptrs, value, mask, *rest):
-        made = super().create_masked_store(ptrs, value, mask, *rest)
+        super().create_masked_store(ptrs, value, mask, *rest)
         self._write("store", ptrs, mask)
-        return made
 
     def _write(self, kind: str, ptrs, mask) -> None:
         """Unless data decides where it is: then it is none that is of interest, or was refused."""
@@ -326,6 +325,8 @@ def spreading(name: str, method: Callable) -> Callable:
         if self.left[0] < 0:
             raise TooLong
         made = method(self, *args, **named)
+        if taint_of(made) if type(made) is TensorHandle else made is None:
+            return made
         given = [h for h in handles_in((args, tuple(named.values()))) if EACH in h.attr]
         done = isinstance(made, TensorHandle) and EACH in made.attr and all(made is not h for h in given)
         if given and not done and joined(made) is None:

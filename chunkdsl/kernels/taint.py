@@ -37,6 +37,7 @@ class Taint:
         return f"line {self.line} {self.source}" if self.line else self.source
 
 
+NESTED = (list, tuple, upstream.BlockPointerHandle, upstream.TensorDescHandle)
 UNKNOWN = Taint(None, "where it comes from does not show")
 
 
@@ -63,6 +64,17 @@ def handles_in(value) -> Iterator[TensorHandle]:
         yield from handles_in((value.base, value.shape, value.strides))
     elif isinstance(value, tl.core.base_value):
         yield from handles_in(value.values if isinstance(value, tl.tuple) else getattr(value, "handle", None))
+
+
+def tainted(values) -> bool:
+    """Whether any handle in these is; handles that stand there themselves, nearly all, are looked at without ado."""
+    for value in values:
+        if type(value) is TensorHandle:
+            if value.attr.get(MARK, UNKNOWN) is not None:
+                return True
+        elif value.__class__ in NESTED and any(taint_of(h) for h in handles_in(value)):
+            return True
+    return False
 
 
 def joined(values) -> Taint | None:

@@ -22,7 +22,7 @@ from triton.runtime import interpreter as upstream
 from chunkdsl.interp.builder import Builder
 from chunkdsl.kernels.decisions import DECISIONS
 from chunkdsl.kernels.refusals import address_from_data, current_line, decision_from_data
-from chunkdsl.kernels.taint import MARK, RULES, Taint, handles_in, joined, known_modulo, mark, moduli, taint_of
+from chunkdsl.kernels.taint import MARK, RULES, Taint, handles_in, joined, known_modulo, mark, moduli, taint_of, tainted
 
 if TYPE_CHECKING:
     from chunkdsl.kernels.trace import Recorder
@@ -71,11 +71,14 @@ class TrackedBuilder(Builder):
     # ---- accesses
 
     def create_masked_load(self, ptrs, mask, *rest, **named):
+        """Nothing is read: no value that is loaded decides what is touched."""
         self._check("load", ptrs, mask)
-        made = super().create_masked_load(ptrs, mask, *rest, **named)
+        self.memory.load(ptrs.data, lanes_of(mask), itemsize(ptrs), False, self._bulk)
         names = self.memory.reached(ptrs.data)
-        made.attr[MARK] = Taint(current_line(), f"loads it from {' or '.join(names)}" if names else "loads it")
-        return made
+        source = f"loads it from {' or '.join(names)}" if names else "loads it"
+        kind = ptrs.get_element_ty()
+        nothing = np.broadcast_to(np.zeros((), upstream._get_np_dtype(kind)), ptrs.data.shape)
+        return TensorHandle(nothing, kind, {MARK: Taint(current_line(), source)})
 
     def create_load(self, ptr, *rest):
         return self.create_masked_load(ptr, everywhere(ptr), None, *rest)
@@ -84,8 +87,9 @@ class TrackedBuilder(Builder):
         return self.create_masked_store(ptr, value, everywhere(ptr), *rest)
 
     def create_masked_store(self, ptrs, value, mask, *rest):
+        """Nothing is written: a result is not read back."""
         self._check("store", ptrs, mask)
-        return super().create_masked_store(ptrs, value, mask, *rest)
+        self.memory.store(ptrs.data, lanes_of(mask), itemsize(ptrs), self._bulk)
 
     def create_atomic_rmw(self, rmwOp, ptr, val, mask, sem, scope):
         self._check("atomic", ptr, mask)
@@ -164,8 +168,7 @@ class TrackedBuilder(Builder):
         taint = known_modulo((ptr, offset), 0)
         if taint:
             known, moved = moduli((ptr, offset))
-            size = max(1, ptr.get_element_ty().primitive_bitwidth // 8)
-            taint = Taint(taint.line, taint.source, gcd(known, moved * size), self._argument(ptr))
+            taint = Taint(taint.line, taint.source, gcd(known, moved * itemsize(ptr)), self._argument(ptr))
         made.attr[MARK] = taint
         return made
 
@@ -199,6 +202,14 @@ class TrackedBuilder(Builder):
 def is_there(frame) -> bool:
     """Triton itself, in this frame, asks whether there is a mask, not what it is."""
     return frame.f_code.co_filename == semantic.__file__
+
+
+def lanes_of(mask) -> np.ndarray:
+    return mask.data if isinstance(mask, TensorHandle) else np.asarray(mask)
+
+
+def itemsize(ptrs) -> int:
+    return max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
 
 
 def everywhere(ptrs) -> TensorHandle:
@@ -244,7 +255,11 @@ def marking(name: str, method):
     def call(self, *args, **named):
         made = method(self, *args, **named)
         given = (*args, *named.values()) if named else args
-        mark(made, rule(given, made) if any(taint_of(h) for h in handles_in(given)) else None)
+        taint = rule(given, made) if tainted(given) else None
+        if type(made) is TensorHandle:
+            made.attr[MARK] = taint
+        else:
+            mark(made, taint)
         return made
 
     return call
