@@ -63,7 +63,9 @@ def emulation(name: str) -> Callable:
         data = data.astype(upstream._get_np_dtype(made), copy=False)
         blocks = [t.type for t in tensors if t.type.is_block()]
         kind = tl.block_type(made, list(data.shape)) if blocks else made
-        return tl.tensor(upstream.TensorHandle(data, made), kind)
+        handle = upstream.TensorHandle(data, made)
+        upstream.interpreter_builder.worked_out(handle, [t.handle for t in tensors])
+        return tl.tensor(handle, kind)
 
     return call
 

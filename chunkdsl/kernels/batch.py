@@ -111,6 +111,10 @@ class BatchBuilder(TrackedBuilder):
             made.attr[EACH] = Spread((self.programs[:, axis : axis + 1].astype(np.int32),))
         return made
 
+    def worked_out(self, made, given) -> None:
+        super().worked_out(made, given)
+        self._alone(*(h for h in given if made.attr[MARK] is None))
+
     def create_splat(self, ret_ty, arg):
         made = super().create_splat(ret_ty, arg)
         view = np.broadcast_to(made.data.reshape(-1)[:1].reshape(()), made.data.shape)

@@ -122,7 +122,7 @@ class Finder:
             found = self.in_turns(found, small, [touches for _, touches in seen])
         check_every_program(self, found, small, [sizes for sizes, _ in seen])
         largest = self.check_largest(found)
-        return replace(found, **busiest(largest)) if largest else found
+        return replace(found, **largest.busiest) if largest else found
 
     # ---- traces
 
@@ -289,7 +289,7 @@ class Finder:
         grids = [self.grid(s) for s in tried]
         ends = [sorted({(0, 0, 0), tuple(n - 1 for n in grid)}) for grid in grids]
         more = [self.trace(s, programs) for s, programs in zip(tried, ends, strict=True)]
-        found = replace(found, **busiest(more[0]))
+        found = replace(found, **more[0].busiest)
         traces = [*traces, *(traced.touches for traced in more)]
         if fit_turns(self.loops, names, traces) != turns:
             return found
@@ -395,9 +395,3 @@ class Finder:
             shown = ", ".join(f"{k} = {v}" for k, v in sizes.items())
             raise KernelFault(f"behaves unlike at small sizes when {shown}", self.line, "narrow the dims' ranges")
         return traced
-
-
-def busiest(traced: Recorder) -> dict[str, int]:
-    """The most that a program had to do."""
-    flops, loads = (max((w[i] for w in traced.work.values()), default=0) for i in (0, 1))
-    return {"flops": flops, "loads": loads}

@@ -104,6 +104,12 @@ class Recorder(Memory):
         self.touches: list[Touch] = []
         self.work: dict[Program, list[int]] = {}  # operations of products, bytes loaded
 
+    @property
+    def busiest(self) -> dict[str, int]:
+        """The most that a program had to do."""
+        flops, loads = (max((w[i] for w in self.work.values()), default=0) for i in (0, 1))
+        return {"flops": flops, "loads": loads}
+
     def row_bytes(self, name: str) -> int:
         """Bytes from one row of an argument to the next."""
         a = next(a for a in self.arguments if a.name == name)

@@ -62,6 +62,9 @@ class TrackedBuilder(Builder):
         for operations in (upstream.ReduceOps, upstream.ScanOps):
             set_attr(operations, "apply_impl", passing_on(operations.apply_impl))
 
+    def worked_out(self, made, given) -> None:
+        made.attr[MARK] = joined(given)
+
     @staticmethod
     def known(value, what: str) -> None:
         """KernelFault where a value by which the kernel is steered stems from memory."""
