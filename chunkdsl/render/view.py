@@ -68,7 +68,8 @@ class LaunchView:
         self.moves = tuple(m for m in launch.moves if m.via != "copy_engine")
         self.copies = tuple(m for m in launch.moves if m.via == "copy_engine")
         gathers = {m.arrived for n in op.launches for m in n.moves if not m.leaving}
-        self.own_is_staged = launch.chunk_flags in gathers  # stream order, not a flag, guards the rank's own shard
+        own_here = launch.sums is not None and launch.sums.own_here
+        self.own_is_staged = own_here or launch.chunk_flags in gathers  # stream order, not a flag, guards the own shard
         own = [m for m in self.moves if m.programs]
         self.own_first = next((m for m in own if not m.leaving), None)
         self.own_last = next((m for m in own if m.leaving), None)
