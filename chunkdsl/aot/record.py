@@ -140,7 +140,7 @@ class RecordingMachine:
         made = compile_kernel(use, self.target)
         return residency(made.registers, made.shared, use.warps, (2048, 65536, target.shared + 1024))
 
-    starts_early = Machine.starts_early
+    alone, starts_early, starts_beside, crowd = True, Machine.starts_early, Machine.starts_beside, Machine.crowd
 
     def prepared(self, made, kernel, programs, args, constants, changing):
         return None

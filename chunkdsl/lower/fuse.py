@@ -12,6 +12,7 @@ from dataclasses import replace
 from chunkdsl.check.layouts import layout_rows_by_pointers, layouts_meet_in_a_product
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.layouts import CONTIGUOUS, Layout
+from chunkdsl.lower.beside import overlapped
 from chunkdsl.lower.choices import rows_tiling
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
@@ -60,7 +61,7 @@ class OpBuilder(KernelTiles):
             buffers=tuple(replace(b, slots=slots) if b.kind == "symmetric" else b for b in self.buffers),
             flags=tuple(self.flags),
             counters=tuple(self.counters),
-            launches=tuple(self.launches),
+            launches=overlapped(self.launches, {p.name for p in self.op.params}),
             slots=slots,
             closing=slots == 1 and bool(self.slots),
             pad=self._pad(),

@@ -2,7 +2,7 @@
 
     {"format": 1, "op": ..., "spec": ..., "world": ..., "calls": [{"M": 4096}, ...],
      "buffers": [{"name", "kind", "dtype", "rows", "cols", "slots" (1)}, ...],
-     "lanes":   [{"name", "serial", "launch" (""), "programs" (0)}, ...],
+     "lanes":   [{"name", "serial", "launch" (""), "programs" (0), "behind" ("")}, ...],
      "signals": [{"flags", "owner", "index", "signaller", "call", "label" ("")}, ...],
      "tasks":   [{"name", "rank", "lane", "call", "kind", "line",
                   "accesses" ([]): [{"act", "region", "source" (none), "what" (""), "mask" ("0x1"), "origin" ([0, 0])}],
@@ -108,7 +108,7 @@ def _region_json(r: Region) -> list[str | int]:
 
 _DEFAULTS: dict[type, dict[str, Any]] = {
     Buffer: {"slots": 1},
-    Lane: {"launch": "", "programs": 0},
+    Lane: {"launch": "", "programs": 0, "behind": ""},
     Signal: {"label": ""},
     Task: {"after": (), "waits": (), "signals": (), "count": 1},
 }
@@ -222,7 +222,7 @@ _SIGNAL = {
     "flags": _text, "owner": _integer, "index": _integer, "signaller": _integer, "call": _integer, "label": _text,
 }  # fmt: skip
 _BUFFER = {"name": _text, "kind": _text, "dtype": _text, "rows": _integer, "cols": _integer, "slots": _integer}
-_LANE = {"name": _text, "serial": _truth, "launch": _text, "programs": _integer}
+_LANE = {"name": _text, "serial": _truth, "launch": _text, "programs": _integer, "behind": _text}
 _PLAN: dict[str, Reader] = {
     "op": _text,
     "spec": _text,

@@ -81,12 +81,14 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """`serial`: a stream or a copy lane. `issue`: programs of one launch; `programs` 0 means all that are left."""
+    """`serial`: a stream or a copy lane. Else programs of one launch; `programs` 0 means all that are left. `behind`: a
+    launch of which every program runs before one of this lane starts."""
 
     name: str
     serial: bool
     launch: str = ""
     programs: int = 0
+    behind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,13 +238,17 @@ class Tiling:
     piece_cols: int
 
 
+CROWD = 8  # of four warps: half of the threads that a multiprocessor of 2020 and later holds
+
+
 @record
 class Launch:
     """`space`: all (W shards in `walk` order), own (this rank's), whole (one shard), columns (own rows of W column
     shards in `walk` order). With `visits` the order is that in which this routing brings them, or takes them along.
     `from_every`: tiles wait for every rank's chunk. `why_triton`: why its tiles are the Triton kernel's on every target
     ("" if specialised warps can compute them; see tile_kernels.py). `library`: its product is the
-    library's, a call for each chunk that arrives or leaves, on the stream, one after the other: its tiles."""
+    library's, a call for each chunk that arrives or leaves, on the stream, one after the other: its tiles. `beside`: it
+    starts once all programs of the launch ahead run, and waits for what these make by flags, not for their end."""
 
     name: str
     line: int
@@ -276,11 +280,18 @@ class Launch:
     ahead: Ahead | None = None
     why_triton: str = "nobody has decided"
     library: bool = False
+    beside: bool = False
 
     @property
     def warps(self) -> bool:
         """Have its tiles a kernel of specialised warps beside the Triton kernel?"""
         return not self.why_triton
+
+    @property
+    def crowd(self) -> int:
+        """Programs of a multiprocessor: many of tiles that only read, add and store, and wait for no other tile of the
+        launch, as one alone would wait for memory most of the time."""
+        return 1 if self.products or self.moves or self.body or self.over or self.ahead or self.fold else CROWD
 
     @property
     def rounds(self) -> bool:

@@ -43,6 +43,7 @@ class Started:
     programs: tuple[tuple[str, int], ...] = ()
     stages: tuple[tuple[str, int], ...] = ()
     waits_for: str = ""
+    beside: bool = False  # starts once all programs of the one ahead run
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +292,10 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         tiles,
         0,
         movers,
-        tuple((target, max(1, min(sms, tiles + movers))) for target, sms in MULTIPROCESSORS.items()),
+        tuple((target, max(1, min(sms * n.crowd, tiles + movers))) for target, sms in MULTIPROCESSORS.items()),
         tuple((target, _stages(n, target)) for target in MULTIPROCESSORS),
         flags,
+        n.beside,
     )
 
 

@@ -22,6 +22,7 @@ with this plan by the simulator's conformance check.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from chunkdsl.ir.meshes import grid_of, inner_of
 from chunkdsl.ir.types import evaluate
@@ -59,8 +60,13 @@ def unroll(
     for call, dims in enumerate(calls):
         for rank in range(world):
             book.main(rank, call, "start", op.line, "call begins")
+        ahead: list[Ends] = []  # of launches that run while the next one may start
         for n in op.launches:
-            _add_launch(Frame(op, world, n, call, dims, book, contents))
+            if not n.beside:
+                _end_launches(ahead, book, call)
+            behind = "" if not n.beside else ahead[-1].launch
+            ahead.append(_add_launch(Frame(op, world, n, call, dims, book, contents), behind))
+        _end_launches(ahead, book, call)
         for rank in range(world):
             _add_end(op, world, rank, call, dims, book, contents)
     return Plan(
@@ -75,13 +81,31 @@ def unroll(
     )
 
 
-def _add_launch(f: Frame) -> None:
+@dataclass
+class Ends:
+    """What a launch has made on each rank: it ends once all of that is done."""
+
+    launch: str
+    line: int
+    made: list[list[int]]
+
+
+def _end_launches(ahead: list[Ends], book: Book, call: int) -> None:
+    for ends in ahead:
+        for rank, made in enumerate(ends.made):
+            book.main(rank, call, "end", ends.line, f"{ends.launch} ends", after=tuple(made))
+    ahead.clear()
+
+
+def _add_launch(f: Frame, behind: str) -> Ends:
+    """All tasks of a launch but its end. `behind`: the launch that it may start beside, "" for none."""
     n, world, book = f.launch, f.world, f.book
+    ends = Ends(n.name, n.line, [])
     carrier = carrier_of(f)
     for s in stagings(n):
         for rank in range(world):
             add_staging(carrier, rank, s)
-    tiles = _open_lanes(f)
+    tiles = _open_lanes(f, behind)
     carried = [m for m in n.moves if m.via != "copy_engine" and m.programs]
     mixed = next((m for m in n.moves if m.via != "copy_engine" and not m.programs), None)
     for rank in range(world):
@@ -104,17 +128,18 @@ def _add_launch(f: Frame) -> None:
             made += add(f, rank, step, tiles, begin)
             if mixed and mixed.leaving and step > 0:
                 made += add_move(f, mixed, rank, step - 1, tiles, begin)
-        book.main(rank, f.call, "end", n.line, f"{n.name} ends", after=tuple(made))
+        ends.made.append(made)
+    return ends
 
 
-def _open_lanes(f: Frame) -> str:
+def _open_lanes(f: Frame, behind: str) -> str:
     """Lanes of a launch in the order in which they get programs: gathers, tiles, scatters. The name of the tiles'."""
     n, tiles = f.launch, f"{f.launch.name} tiles"
     carried = [m for m in n.moves if m.via != "copy_engine" and m.programs]
     for m in carried:
         if not m.leaving:
             f.book.open(m.name, False, n.name, m.programs)
-    f.book.open(tiles, n.library, n.name)
+    f.book.open(tiles, n.library, n.name, behind=behind)
     for m in carried:
         f.book.open(m.name, False, n.name, m.programs)
     return tiles

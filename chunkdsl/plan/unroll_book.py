@@ -24,10 +24,10 @@ class Book:
             if f.chunk
         }
 
-    def open(self, lane: str, serial: bool, launch: str = "", programs: int = 0) -> None:
+    def open(self, lane: str, serial: bool, launch: str = "", programs: int = 0, behind: str = "") -> None:
         """Make a lane unless it is there."""
         if lane not in self.lanes:
-            self.lanes[lane] = Lane(lane, serial, launch, programs)
+            self.lanes[lane] = Lane(lane, serial, launch, programs, behind)
 
     def task(
         self,

@@ -84,6 +84,9 @@ class LaunchView:
         if launch.over and launch.space == "all":  # a box of the left operand begins at a multiple of 16 bytes
             self.tma = f"tma and {is_even('shard')}"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
+        place = op.launches.index(launch)
+        self.admits = any(n.beside for n in op.launches[place + 1 : place + 2])  # what is behind starts while it runs
+        self.overlaps = self.admits or launch.beside
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
         self.warps = launch.warps
         self.holder = "peer" if launch.space == "columns" else "owner"  # whose chunks tiles are of
@@ -93,6 +96,13 @@ class LaunchView:
         made = [name for name, *_ in self.body.descriptors] if self.body else []
         self.tile_names = ", ".join([self.names, *made])
         self.integers = ", ".join(f'"{n}"' for n in [*(a.name for a in self.arguments if a.integer), "active"])
+
+    @property
+    def options(self) -> str:
+        """What the wrapper says of a launch without programs that carry chunks, beside its tiles and arguments."""
+        found = f", crowd={self.launch.crowd}" if self.launch.crowd > 1 else ""
+        found += ", early=fused and m.starts_beside()" if self.overlaps else ""
+        return f"{found}, beside=True" if self.launch.beside else found
 
     def rows_of(self, owner: str, of: Extent | None = None) -> str:
         """Rows of a shard, in the wrapper: of the launch's own rows, or `of` those that it gathers."""

@@ -98,6 +98,26 @@ def bulk_wait(NVIDIA: tl.constexpr):
 
 
 @triton.jit
+def admit_next(EARLY: tl.constexpr):
+    """Programmatic dependent launch (sm_90 and later): the kernel behind may start once all programs came here."""
+    if EARLY:
+        tl.inline_asm_elementwise(
+            "griddepcontrol.launch_dependents; mov.u32 $0, 0;",
+            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+
+
+@triton.jit
+def outlast_ahead(EARLY: tl.constexpr):
+    """A program that started beside the kernel ahead ends after it: what is launched behind both starts after both."""
+    if EARLY:
+        tl.inline_asm_elementwise(
+            "griddepcontrol.wait; mov.u32 $0, 0;",
+            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+
+
+@triton.jit
 def clock(NVIDIA: tl.constexpr):
     """Nanoseconds; 0 where the target has no such register (the wait then counts its polls)."""
     if NVIDIA:

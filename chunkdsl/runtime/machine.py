@@ -56,6 +56,7 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
     ROLL_CALLS: ClassVar = {}
     PATIENCE = 5.0  # seconds of a roll call
     failure, _backend = "", None
+    alone = True  # no other rank computes on this device
 
     def __init__(self, group, device):
         self.group = dist.group.WORLD if group is None else group
@@ -157,6 +158,15 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
     def starts_early(self):
         """Do kernels here know how to wait for those ahead of them (programmatic dependent launch)?"""
         return self.target.startswith("sm_") and int(self.target[3:]) >= 90
+
+    def starts_beside(self):
+        """May a kernel start while the one ahead of it runs, and wait for what that makes? Not where ranks share a
+        device: its programs could take the place of those of another rank that it waits for."""
+        return self.alone and self.starts_early()
+
+    def crowd(self, programs):
+        """So many programs of a multiprocessor, or one where other ranks want some of it."""
+        return programs if self.alone else 1
 
     def _scratch(self, size, align, stream):
         return torch.empty(size, dtype=torch.int8, device=self.device)

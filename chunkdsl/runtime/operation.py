@@ -319,18 +319,22 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         rows = tensor.numel() // tensor.shape[-1]
         return TensorDescriptor(tensor, [rows, columns], [tensor.shape[-1], 1], block)
 
-    def launch(self, kernel, tiles, args, constants, active, first=0, last=0, inside=None, each=False):
+    def launch(self, kernel, tiles, args, constants, active, first=0, last=0, inside=None, each=False, crowd=1,
+               early=None, beside=False):  # fmt: skip
         """A kernel of tiles on the main lane; `first` and `last` are communication programs. `inside`: the user's
         kernel that its tiles run. `each`: a program for each tile, none of which waits for another, instead of as many
-        as are resident together."""
+        as are resident together. `crowd`: so many on a multiprocessor. `early`: may the kernel behind start while this
+        one runs (None: it does not ask); `beside`: may this one, beside the kernel ahead?"""
         fit = self.machine.fit(inside, kernel) if inside else {}
         stages = constants["STAGES"].get(self.machine.target, min(constants["STAGES"].values()))
-        resident = self.machine.sms * fit.get("PER_SM", 1)
+        resident = self.machine.sms * fit.get("PER_SM", self.machine.crowd(crowd))
         programs = max(1, tiles if each else min(resident, tiles + first + last))
         movers = {"MOVERS_FIRST": first, "MOVERS_LAST": min(last, programs - 1)}
+        movers |= {} if early is None else {"EARLY": early}
         shared, args = self.shared(constants), {**args, "active": active}
         bound = {k: v for k, v in fit.items() if k != "PER_SM"}
-        self.machine.launch(kernel, programs, args, movers | shared | bound, constants["WARPS"], stages)
+        options = {"early": True} if beside and early else {}
+        self.machine.launch(kernel, programs, args, movers | shared | bound, constants["WARPS"], stages, **options)
         if inside and not active and self.machine.fit(inside, kernel) != fit:  # it turned out too wide
             self.launch(kernel, tiles, args, constants, active, first, last, inside, each)
 

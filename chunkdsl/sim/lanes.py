@@ -24,7 +24,9 @@ class Launch:
     arguments: Mapping[str, object]
     grid: tuple[int, int, int]
     clock: Clock
+    lane: str = "main"
     started: int = 0
+    begun: Clock | None = None  # its lane's when it began
     live: list[Program] = field(default_factory=list)
 
     @property
@@ -88,13 +90,27 @@ class Await:
         return f"wait for {self.event}"
 
 
+@dataclass(frozen=True)
+class Begun:
+    """Until all programs of a launch on another lane have started. What comes then knows what that one began with."""
+
+    launch: Launch
+
+    @property
+    def clock(self) -> Clock | None:
+        return self.launch.begun if self.launch.started == self.launch.programs else None
+
+    def __str__(self) -> str:
+        return f"wait for all programs of {self.launch} to start"
+
+
 class Lane(Actor):
     """One queue. As an actor it is the copy engine that works on the copy at its head."""
 
     def __init__(self, rank: int, name: str, clocks: Clocks) -> None:
         super().__init__(rank, clocks, clocks.component(("lane", rank, name)), clocks.fresh())
         self.lane = name
-        self.queue: deque[Launch | CopyWork | Record | Await] = deque()
+        self.queue: deque[Launch | CopyWork | Record | Await | Begun] = deque()
         self.running: Launch | CopyWork | None = None
 
     @property
@@ -113,13 +129,16 @@ class Lane(Actor):
             if isinstance(head, Record):
                 head.event.clock = self.clock.copy()
                 self.tick()
-            elif isinstance(head, Await):
-                if head.event.clock is None:
+            elif isinstance(head, Await | Begun):
+                clock = head.clock if isinstance(head, Begun) else head.event.clock
+                if clock is None:
                     return moved
-                self.learn(head.event.clock)
+                self.learn(clock)
             elif self.running is None:
                 self.running = head
                 self.learn(head.clock)
+                if isinstance(head, Launch):
+                    head.begun = self.clock.copy()
                 moved = True
                 continue
             elif not head.done:

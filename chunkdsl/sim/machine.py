@@ -98,16 +98,25 @@ class SimMachine:
     # ---- work
 
     def launch(self, kernel, programs, args, constants, warps, stages, early=False):
-        """Queue a kernel on the main lane and return. `warps` and `stages` mean nothing here, nothing starts early."""
-        self._world.launch(self, kernel, programs, {**args, **constants})
+        """Queue a kernel on the main lane and return; `early`: beside the one ahead of it. `warps` and `stages` mean
+        nothing here."""
+        self._world.launch(self, kernel, programs, {**args, **constants}, early)
 
     def fit(self, kernel, around=None):
         """There is no multiprocessor to fill."""
         return {"PER_SM": 1}
 
     def starts_early(self):
-        """No: here a kernel starts when those ahead of it have ended."""
+        """No: here a kernel that waits for all ahead of it starts when they have ended."""
         return False
+
+    def starts_beside(self):
+        """Yes: once all programs of the kernel ahead have started, as on a device of its own."""
+        return True
+
+    def crowd(self, programs):
+        """1: there are no multiprocessors that a program would leave idle."""
+        return 1
 
     def prepared(self, made, kernel, programs, args, constants, changing):
         """None: a launch that is made again is queued as the first was."""

@@ -23,7 +23,7 @@ from chunkdsl.sim.blame import deadlock, kernel_error
 from chunkdsl.sim.clocks import Clocks
 from chunkdsl.sim.faults import CollectiveMismatch, SimulationFault
 from chunkdsl.sim.hooks import Hooks
-from chunkdsl.sim.lanes import Await, CopyWork, Event, Lane, Launch, Record
+from chunkdsl.sim.lanes import Await, Begun, CopyWork, Event, Lane, Launch, Record
 from chunkdsl.sim.log import Log, Origin
 from chunkdsl.sim.machine import SimMachine
 from chunkdsl.sim.products import run_product
@@ -86,6 +86,7 @@ class World:
         self._patience, self._max_steps = patience, max_steps
         self._lanes: list[dict[str, Lane]] = [{"main": Lane(r, "main", self.clocks)} for r in range(world)]
         self._launches = [0] * world
+        self._ahead: list[Launch | None] = [None] * world
         self._meetings: dict[tuple[int, ...], list[tuple[str, dict[int, object], list]]] = {}
         self._hosts: list[Host] = []
         self._programs: list[Program] = []
@@ -206,7 +207,7 @@ class World:
     def _end(self, program: Program) -> None:
         self._programs.remove(program)
         program.launch.live.remove(program)
-        self._lanes[program.rank]["main"].learn(program.clock)
+        self._lanes[program.rank][program.launch.lane].learn(program.clock)
         self._dirty = True
         self._changes += 1
 
@@ -253,8 +254,11 @@ class World:
             lanes[name] = Lane(rank, name, self.clocks)
         return lanes[name]
 
-    def launch(self, machine: SimMachine, kernel, programs: int | tuple[int, int, int], arguments: dict) -> None:
-        """Queue a launch on the machine's main lane; `programs` of one axis, or a grid of three."""
+    def launch(
+        self, machine: SimMachine, kernel, programs: int | tuple[int, int, int], arguments: dict, beside: bool = False
+    ) -> None:
+        """Queue a launch on the machine's main lane; `programs` of one axis, or a grid of three. `beside`: it starts as
+        soon as all programs of the launch ahead have, and what is queued later on the main lane after both."""
         grid = programs if isinstance(programs, tuple) else (int(programs), 1, 1)
         host = self._host(machine.place)
         for name, value in arguments.items():
@@ -264,8 +268,16 @@ class World:
         number = self._launches[machine.place]
         self._launches[machine.place] += 1
         label = function_of(kernel).__name__
-        work = Launch(label, number, machine.call, function, bound, grid, host.clock.copy())
-        self._queue(machine.place, "main", work)
+        lane = f"beside: {label}" if beside else "main"
+        work = Launch(label, number, machine.call, function, bound, grid, host.clock.copy(), lane)
+        ahead, self._ahead[machine.place] = self._ahead[machine.place], work
+        if not beside:
+            self._queue(machine.place, "main", work)
+            return
+        if ahead is None:
+            raise SimulationFault(f"{label} may start beside the launch ahead of it, and is the first", machine.place)
+        self._lane(machine.place, lane).queue += [Begun(ahead), work]
+        self.order(machine, lane, "main")
 
     def multiply(self, machine: SimMachine, label: str, out, left, right, transposed: bool) -> None:
         """Queue a product of the library on the machine's main lane: a launch of one program."""

@@ -93,6 +93,11 @@ CASES = [
         ("start", "sm_90", {"FORM": "early"}),
     ),
     (
+        "end-before-kernel-ahead",
+        ("beside", "sm_90", {"FORM": "some"}),
+        ("beside", "sm_90", {"FORM": "always"}),
+    ),
+    (
         "release-over-bulk-store",
         ("publish_tma", "sm_90", {"WAIT": "read"}),
         ("publish_tma", "sm_90", {"WAIT": "all"}),

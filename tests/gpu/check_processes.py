@@ -29,6 +29,8 @@ from chunkdsl.runtime.machine import Machine
 class SharedMachine(Machine):
     """A process that shares its GPU with all others, and takes its share of the multiprocessors."""
 
+    alone = False
+
     def __init__(self, group, device) -> None:
         super().__init__(group, device)
         self.sms = self.sms // dist.get_world_size() - 8

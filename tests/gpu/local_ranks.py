@@ -40,6 +40,8 @@ class Board:
 
 
 class LocalMachine(Machine):
+    alone = False
+
     def __init__(self, board: Board, rank: int, sms: int) -> None:
         self.board, self.rank, self.world = board, rank, board.world
         self.device = torch.device("cuda", 0)
@@ -107,6 +109,8 @@ class LocalMachine(Machine):
 class LonePeer(LocalMachine):
     """Rank 0 of `world` whose peers are not there: every rank's memory is its own. A module is made on it, so that its
     kernels get compiled for that world size; calls would wait for ever."""
+
+    alone = True
 
     def __init__(self, world: int) -> None:
         device = torch.device("cuda", torch.cuda.current_device())

@@ -246,3 +246,21 @@ def test_a_copy_engine_starts_behind_the_entry_barrier_and_is_joined():
     (join,) = [t for t in made.tasks if t.rank == 0 and t.name.endswith("copy lanes join")]
     assert join.after == (tasks[copies[-1].name],)
     assert not any(t.waits for t in copies)  # copy engines cannot wait
+
+
+# ---- launches side by side
+
+
+@pytest.mark.parametrize("text, beside", [(SCATTER, ["f_y_sum"]), (REDUCE, ["f_y_sum", "f_y_out"])])
+def test_sums_start_beside_the_product_and_end_behind_it(text, beside):
+    made = plan(text, f"{ONE_CHUNK}, route = swizzle, place = co_located" + ", algorithm = two_shot" * (text is REDUCE))
+    words = [t.name.partition(": ")[2] for t in made.tasks if t.rank == 0 and t.lane == "main"]
+    order = ["f_y_partial", *beside]
+    at = words.index("f_y_partial begins")
+    assert words[at : at + 2 * len(order)] == [f"{n} begins" for n in order] + [f"{n} ends" for n in order]
+    assert [lane.behind for lane in made.lanes if lane.launch in order] == ["", *order[:-1]]
+
+
+@pytest.mark.parametrize("policy", ["route = ring, place = own_sms(2)", "route = swizzle, place = own_sms(2)"])
+def test_sums_of_what_moves_carry_start_when_these_have_ended(policy):
+    assert not any(lane.behind for lane in plan(SCATTER, f"{ONE_CHUNK}, {policy}").lanes)

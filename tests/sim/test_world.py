@@ -104,6 +104,33 @@ def test_launches_are_asynchronous_and_ordered_on_their_stream(module):
     assert any(early for early, _ in World(1, seed=1).run(host))
 
 
+def beside(module, flagged, world=1):
+    """A kernel that starts beside the one whose number it reads, with or without a flag, and one behind both."""
+    k = module("small_kernels")
+
+    def host(machine):
+        data = machine.symmetric("data", (1,), torch.float32)
+        flag = machine.symmetric("flag", (1,), torch.int32)
+        y, z = machine.zeros("y", (1,), torch.float32), machine.empty((1,), torch.float32)
+        tables = dict(data_table=data.table, flag_table=flag.table, peer=machine.rank)
+        machine.launch(k.fenced_producer, 1, tables, {}, 4, 1)
+        if flagged:
+            machine.launch(k.acquiring_consumer, 1, dict(data=data.local, flag=flag.local, y=y), {}, 4, 1, early=True)
+        else:
+            machine.launch(k.add_one, 1, dict(x=data.local, y=y, n=1), dict(BLOCK=1), 4, 1, early=True)
+        machine.launch(k.add_one, 1, dict(x=y, y=z, n=1), dict(BLOCK=1), 4, 1)
+        machine.synchronize()
+        return z.item()
+
+    return World(world, seed=3).run(host)
+
+
+def test_a_kernel_beside_another_needs_flags_and_the_next_one_waits_for_both(module):
+    assert beside(module, True, 2) == [6.0, 6.0]
+    with pytest.raises(SimulationFault, match="data"):
+        beside(module, False)
+
+
 def test_unwritten_results_show(module):
     def host(machine):
         return machine.empty((4,), torch.bfloat16), machine.empty((4,), torch.int32)

@@ -2,7 +2,7 @@
 
 Programs only ever complete, so executing greedily whatever can go on is exact: if it stops, every execution stops
 there. Launches of a call that nothing orders share a rank's resident programs; of their orders the plan's own and its
-reverse are tried.
+reverse are tried. One that starts beside the launch ahead gets programs that this one leaves.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class _Launch:
     rank: int
     call: int
     queues: list[_Queue]
+    behind: str = ""  # the launch whose programs must all run before one of this
     gate: int = 0  # causes of the start that are not complete
     open: bool = False
 
@@ -86,6 +87,7 @@ class _Execution:
         self._launches: list[_Launch] = []
         self._of: list[tuple[_Launch, _Queue] | None] = [None] * len(tasks)
         self._gates: dict[int, list[_Launch]] = {}
+        self._named: dict[tuple[int, int, str], _Launch] = {}
         self._form_launches()
         if latest_first:
             self._launches.reverse()
@@ -124,8 +126,10 @@ class _Execution:
             first.setdefault(key, t)
             queues.setdefault(lane.name, _Queue(_most(lane))).tasks.append(t)
         for key, queues in members.items():
-            launch = _Launch(key[2], key[0], key[1], [queues[name] for name in sorted(queues, key=order.__getitem__)])
+            names = sorted(queues, key=order.__getitem__)
+            launch = _Launch(key[2], key[0], key[1], [queues[name] for name in names], lanes[names[0]].behind)
             self._launches.append(launch)
+            self._named[key] = launch
             for queue in launch.queues:
                 for t in queue.tasks:
                     self._of[t] = launch, queue
@@ -136,12 +140,18 @@ class _Execution:
 
     def _give(self, rank: int) -> None:
         """Programs to the first open launch of a rank that takes any, and again once that led to whatever it can."""
-        launches = [x for x in self._on_rank[rank] if x.open and any(q.tasks or q.held for q in x.queues)]
+        busy = [x for x in self._on_rank[rank] if x.open and any(q.tasks or q.held for q in x.queues)]
+        launches = [x for x in busy if not self._comes_later(x)]
         self.contended = self.contended or len(launches) > 1
         for launch in launches:
             if self._serve(launch):
                 self._touched.add(rank)
                 return
+
+    def _comes_later(self, launch: _Launch) -> bool:
+        """Has the launch that it may start beside programs yet to start?"""
+        ahead = self._named.get((launch.rank, launch.call, launch.behind)) if launch.behind else None
+        return ahead is not None and any(q.tasks for q in ahead.queues)
 
     def _serve(self, launch: _Launch) -> bool:
         tasks, rank, taken_any = self._graph.plan.tasks, launch.rank, False

@@ -101,6 +101,17 @@ def test_launches_that_nothing_orders_share_the_programs():
     assert codes(competing(True), 1) == []
 
 
+@pytest.mark.parametrize("behind, expected", [("second", []), ("", ["CD304"])])
+def test_a_launch_beside_another_gets_the_programs_that_it_leaves(behind, expected):
+    """The waiting tile would take the only program, unless it comes behind the launch that it waits for."""
+    lanes = [Lane("main", True), Lane("b", False, "second"), Lane("a", False, "first", behind=behind)]
+    b = Build("f", 1, 1, [], lanes)
+    s = b.signal("s", 0, 0, 0, 0)
+    b.task("gives", 0, "b", 0, "tile", signals=[s], line=1)
+    b.task("waits", 0, "a", 0, "tile", waits=[s], line=2)
+    assert codes(b.plan(), 1) == expected
+
+
 def test_launches_in_stream_order_do_not_compete():
     for world in (1, 2, 5):
         plan = tp_mlp(world, 2)
