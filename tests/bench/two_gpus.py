@@ -6,7 +6,8 @@ reduce-scatter and GEMM + all-reduce against NCCL + cuBLAS, and against the long
     python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,scatter,reduce] [--gated]
 
 Bits are compared first: fused by each of the two kernels, with `exact`. Medians of the slowest rank, interleaved, in
-CUDA graphs of four calls and (ours and the library's) eagerly. Kernels are compiled beforehand, a process for each op.
+CUDA graphs of 4 to 40 calls (about 4 ms) and (ours and the library's) eagerly. Kernels are compiled beforehand, a
+process for each op.
 With `--gated` the gates of the modules hold, as `chunkdsl tune` has placed them: `fused` says which calls run fused;
 the others are compared with the fallback.
 """
@@ -47,7 +48,7 @@ LAYERS = {  # op: (model, columns of the product; 0: the spec says them)
     "reduce_29568": (("Qwen2 72B", 0),),
 }
 STEMS = {"gather": "layers_ag", "scatter": "layers_rs", "reduce": "layers_ar"}
-CALLS = 4
+GRAPH_US = 4000  # of work in what is timed: ranks start up to 100 us apart, and that is shared by its calls
 COLUMNS = (
     "op", "model", "M", "cuBLAS", "NCCL", "NCCL + cuBLAS", "ours", "ours / longer", "over NCCL + cuBLAS",
     "ours, Triton", "eager: NCCL + cuBLAS", "eager: ours", "over", "bits", "apart",
@@ -114,13 +115,14 @@ def row(m, name: str, model: str, rows: int, columns: int, args) -> str:
         "ours": lambda: op(x, w, **dims),
         "triton": by_triton,
     }
-    graphs = {key: capture(call, CALLS, dist.barrier) for key, call in calls.items()}
-    t = interleaved({key: graph.replay for key, graph in graphs.items()}, CALLS, args.rounds)
+    times = max(4, min(40, round(GRAPH_US / (op.flops(dims) / 7e8))))  # at 700 TFLOP/s; ranks compute the same
+    graphs = {key: capture(call, times, dist.barrier) for key, call in calls.items()}
+    t = interleaved({key: graph.replay for key, graph in graphs.items()}, times, args.rounds)
 
     def repeated(call):
-        return lambda: [call() for _ in range(CALLS)]
+        return lambda: [call() for _ in range(times)]
 
-    e = interleaved({key: repeated(calls[key]) for key in ("library", "ours")}, CALLS, args.rounds)
+    e = interleaved({key: repeated(calls[key]) for key in ("library", "ours")}, times, args.rounds)
     m.check()
     cells = [name, model, rows, *(f"{t[key]:.0f}" for key in ("gemm", "comm", "library", "ours"))]
     cells += [f"{t['ours'] / max(t['gemm'], t['comm']):.2f}", f"{t['library'] / t['ours']:.2f}", f"{t['triton']:.0f}"]
