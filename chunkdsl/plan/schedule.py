@@ -288,6 +288,11 @@ class Launch:
         return not self.why_triton
 
     @property
+    def sliced(self) -> bool:
+        """May a program take the rows of several tiles at once, with one wait and one signal for all of them?"""
+        return self.sums is not None and self.beside
+
+    @property
     def crowd(self) -> int:
         """Programs of a multiprocessor: many of tiles that only read, add and store, and wait for no other tile of the
         launch, as one alone would wait for memory most of the time."""

@@ -16,10 +16,11 @@ from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.schedule import Extent, Instruction, Launch
 from chunkdsl.plan.settled import Gate
 from chunkdsl.plan.tables import RouteTable
+from chunkdsl.render.chunks import chunk_cap_text, chunk_text
 from chunkdsl.render.layout import layout_value
 from chunkdsl.render.sizes import dim_text
 from chunkdsl.render.units import even, in_elements, is_even, slot_rows, vector_of
-from chunkdsl.render.view import chunk_cap_text, chunk_text, cut_before, extent_cap_text, extent_text
+from chunkdsl.render.view import cut_before, extent_cap_text, extent_text
 from chunkdsl.resources import folder
 
 TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32"}

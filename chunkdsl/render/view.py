@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chunkdsl.ir.layouts import CONTIGUOUS
-from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import Share, SymSize
 from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import rows_apart
@@ -16,6 +15,7 @@ from chunkdsl.plan.schedule import Buffer, Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import order_name
 from chunkdsl.plan.tile_kernels import SHARES, STORERS
 from chunkdsl.render.body import BodyView
+from chunkdsl.render.chunks import chunk_cap_text, chunk_text
 from chunkdsl.render.deal import dealt
 from chunkdsl.render.destination import destination
 from chunkdsl.render.hops import hops, host_chunks, host_hops, rows_of
@@ -23,6 +23,7 @@ from chunkdsl.render.layout import height_text, held_text, layout_value, row_tex
 from chunkdsl.render.library import LibraryView
 from chunkdsl.render.route_sums import followed, places_of, sum_arguments
 from chunkdsl.render.sizes import dim_text
+from chunkdsl.render.slices import suits_slices
 from chunkdsl.render.units import in_elements, is_even, slot_rows
 
 SLOTTED = {"padded": slot_rows(), "block": "stride_cap"}  # rows of a slot, by the layout of its rows
@@ -233,8 +234,16 @@ class LaunchView:
     @property
     def host_tiles(self) -> str:
         """Tickets of a shard, as the wrapper counts them."""
-        plain = f'cdiv(shard, constants["BM"]) * max(1, cdiv({self.across}, constants["BN"]))'
-        return self.body.tickets(False) if self.body else plain
+        rows = 'constants["BM"] * slices' if self.launch.sliced else 'constants["BM"]'
+        return self.body.tickets(False) if self.body else self.tiles_of(rows)
+
+    @property
+    def suits_slices(self) -> str:
+        return suits_slices(self.launch, self.tiles_of('constants["BM"]'))
+
+    def tiles_of(self, rows: str) -> str:
+        """Tiles of so many rows in a shard."""
+        return f'cdiv(shard, {rows}) * max(1, cdiv({self.across}, constants["BN"]))'
 
     # ---- arguments
 
@@ -248,6 +257,8 @@ class LaunchView:
         )
         for name in ("limit", "rank", "rows", "shard", "stride"):
             yield Argument(name, name, name, True)
+        if n.sliced:
+            yield Argument("slices", "slices", "slices", True)
         yield Argument("n", *[extent_text(n.cols, self.op.nested)] * 2, True)
         if n.products or n.fold:
             yield Argument("depth", *[extent_text(n.depth, self.op.nested)] * 2, True)
@@ -384,17 +395,3 @@ class LaunchView:
         if buffer.routing:
             return f"{places_of(self.op, buffer.routing)} * stride_cap"
         return "stride_cap" if buffer.groups in ("whole", "shard") else slot_rows()
-
-
-def chunk_text(chunk) -> str:
-    """Rows of a chunk at the call's sizes."""
-    if isinstance(chunk, ChunkCount):
-        return f"cdiv(shard, {chunk.count})"
-    return f"min({chunk.count}, shard)"
-
-
-def chunk_cap_text(chunk) -> str:
-    """Flag words for each shard."""
-    if isinstance(chunk, ChunkCount):
-        return str(chunk.count)
-    return f"cdiv(shard_cap, {chunk.count})"
