@@ -129,7 +129,7 @@ FAULTS = (
         "lost addend, in `exact` too",
         TEMPLATE,
         ("float64",),
-        in_template(SUM, "        for source in range(W):", "        for source in range(W - 1):"),
+        in_template(SUM, "        for source in tl.range(0, W, loop", "        for source in tl.range(0, W - 1, loop"),
     ),
     Fault(
         "first addend doubled",
