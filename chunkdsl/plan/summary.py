@@ -283,9 +283,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         n.name,
         "tiles",
         n.line,
-        n.text,
-        n.space,
-        walk,
+        n.text, n.space, walk,
         f"{t.bm}x{t.bn}x{t.bk}" if n.products else f"{t.bm}x{t.bn}",
         t.warps,
         grid,
@@ -296,7 +294,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         tuple((target, _stages(n, target)) for target in MULTIPROCESSORS),
         flags,
         n.beside,
-    )
+    )  # fmt: skip
 
 
 def _order(n: Launch) -> str:

@@ -234,7 +234,7 @@ class LaunchView:
     @property
     def host_tiles(self) -> str:
         """Tickets of a shard, as the wrapper counts them."""
-        rows = 'constants["BM"] * slices' if self.launch.sliced else 'constants["BM"]'
+        rows = 'constants["BM"] * args["slices"]' if self.launch.sliced else 'constants["BM"]'
         return self.body.tickets(False) if self.body else self.tiles_of(rows)
 
     @property
@@ -258,7 +258,7 @@ class LaunchView:
         for name in ("limit", "rank", "rows", "shard", "stride"):
             yield Argument(name, name, name, True)
         if n.sliced:
-            yield Argument("slices", "slices", "slices", True)
+            yield Argument("slices", *[f"4 if {self.suits_slices} else 1"] * 2, True)
         yield Argument("n", *[extent_text(n.cols, self.op.nested)] * 2, True)
         if n.products or n.fold:
             yield Argument("depth", *[extent_text(n.depth, self.op.nested)] * 2, True)
