@@ -174,6 +174,8 @@ class Run:
 
 
 def train(args, rank, device):
+    if args.resume is not None and not (args.resume / ".metadata").exists():
+        raise CannotRun(f"{args.resume} is no checkpoint; --save FOLDER writes FOLDER/step-N")
     world, total = dist.get_world_size(), BATCH * LENGTH
     if args.tensorboard is not None and importlib.util.find_spec("tensorboard") is None:
         raise CannotRun("--tensorboard needs the package tensorboard (pip install tensorboard)")

@@ -22,11 +22,11 @@ from forked_ranks import run_in_turn  # noqa: E402
 PROGRAM = ROOT / "examples" / "train_tiny_llm.py"
 
 
-@pytest.fixture(scope="module")
-def module(tmp_path_factory):
+def build(folder):
+    """A module for two and four ranks."""
     checked = check_source(Source("tiny_llm.chunk", PROGRAM.with_name("tiny_llm.chunk").read_text(encoding="utf-8")))
     assert not checked.report.diagnostics, checked.report.diagnostics
-    path = tmp_path_factory.mktemp("module") / "tiny_llm.py"
+    path = folder / "tiny_llm.py"
     path.write_text(render_module(checked.schedule, (2, 4)), encoding="utf-8")
     py_compile.compile(str(path))  # once, and not by each rank
     return path
@@ -40,32 +40,21 @@ def losses(path):
         return [(int(step), float(ours), float(dense)) for step, ours, dense in list(csv.reader(file))[1:]]
 
 
-@pytest.fixture(scope="module")
-def curves(module, tmp_path_factory):
-    """(what four ranks said, their folder, rows of their four steps, rows of steps 2 and 3 by two ranks that resumed in
-    each way of resumed_runs.py). Torchrun itself is used in test_examples.py."""
-    folder = tmp_path_factory.mktemp("run")
+def run(folder):
+    """(what four ranks said, rows of their four steps, {way: rows of steps 2 and 3 by two ranks that resumed}). Ways are
+    those of resumed_runs.py; torchrun itself is used in test_examples.py."""
+    module, two = build(folder), folder / "two"
+    two.mkdir()
     files = ("--csv", folder / "a.csv", "--plot", folder / "a.svg")
     first = ("--steps", 4, "--save", folder / "kept", "--every", 2, *files)
-    then = ("--steps", 2, "--resume", folder / "kept" / "step-2", "--csv", folder / "b.csv")
-    runs = [(PROGRAM, 4, folder, first), (ROOT / "tests" / "resumed_runs.py", 2, tmp_path_factory.mktemp("two"), then)]
-    runs = [(*run, ("--module", module, *arguments)) for *run, arguments in runs]
+    then = ("--steps", 2, "--resume", folder / "kept" / "step-2", "--csv", two / "b.csv")
+    runs = [(PROGRAM, 4, folder, first), (ROOT / "tests" / "resumed_runs.py", 2, two, then)]
+    runs = [(*where, ("--module", module, *arguments)) for *where, arguments in runs]
     ended = run_in_turn(runs, ENVIRONMENT, ["triton", "torch._dynamo.variables"])
     statuses = [[status for status, _, _ in ranks] for ranks in ended]
     assert statuses == [[0] * 4, [0] * 2], [err[-3000:] for ranks in ended for _, _, err in ranks]
-    resumed = {path.name.split("-")[0]: losses(path) for path in folder.glob("*-b.csv")}
-    return "".join(out for _, out, _ in ended[0]), folder, losses(folder / "a.csv"), resumed
-
-
-def test_four_ranks_train_as_the_dense_model_does_and_keep_bar_csv_and_plot(curves):
-    said, folder, rows, _ = curves
-    assert "4 on cpu" in said and "losses   agree" in said and "] 4/4  loss" in said
-    image = ElementTree.fromstring((folder / "a.svg").read_text(encoding="utf-8"))
-    assert [len(image.findall(f".//{{*}}{kind}")) for kind in ("polyline", "circle")] == [1, 4]
-    assert [step for step, _, _ in rows] == [0, 1, 2, 3]
-    assert all(abs(ours - dense) < 1e-5 * dense for _, ours, dense in rows)
-    assert rows[0][1] > 4.8 and rows[-1][1] < 4.2  # about log 128 before training
-    assert sorted(path.name for path in (folder / "kept").iterdir()) == ["step-2", "step-4"]
+    resumed = {path.name.split("-")[0]: losses(path) for path in two.glob("*-b.csv")}
+    return "".join(out for _, out, _ in ended[0]), losses(folder / "a.csv"), resumed
 
 
 def apart(rows, others):
@@ -75,25 +64,40 @@ def apart(rows, others):
     return max(abs(a - b) / b for a, b in pairs)
 
 
-def test_two_ranks_go_on_from_a_checkpoint_of_four_as_if_the_run_had_not_ended(curves):
-    _, _, uninterrupted, resumed = curves
-    assert apart(resumed["whole"], uninterrupted[2:]) < 1e-5
+def test_four_ranks_train_as_the_dense_model_does_and_two_go_on_as_if_the_run_had_not_ended(tmp_path):
+    """And what is left out of a checkpoint is missed: weights, optimizer and draws each."""
+    said, rows, resumed = run(tmp_path)
+    assert "4 on cpu" in said and "losses   agree" in said and "] 4/4  loss" in said
+    image = ElementTree.fromstring((tmp_path / "a.svg").read_text(encoding="utf-8"))
+    assert [len(image.findall(f".//{{*}}{kind}")) for kind in ("polyline", "circle")] == [1, 4]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["step-2", "step-4"]
+    assert [step for step, _, _ in rows] == [0, 1, 2, 3]
+    assert all(abs(ours - dense) < 1e-5 * dense for _, ours, dense in rows)
+    assert rows[0][1] > 4.8 and rows[-1][1] < 4.2  # about log 128 before training
+    assert apart(resumed.pop("whole"), rows[2:]) < 1e-5
+    assert sorted(resumed) == ["draws", "model", "optimizer"]
+    for missing, found in resumed.items():
+        assert apart(found, rows[2:]) > 1e-3, missing
 
 
-@pytest.mark.parametrize("missing", ["model", "optimizer", "draws"])
-def test_what_is_left_out_of_a_checkpoint_is_missed(curves, missing):
-    _, _, uninterrupted, resumed = curves
-    assert apart(resumed[missing], uninterrupted[2:]) > 1e-3
+@pytest.fixture
+def program(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+    spec = importlib.util.spec_from_file_location("train_tiny_llm", PROGRAM)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
-def test_losses_are_kept_for_tensorboard_where_it_is_installed(tmp_path, monkeypatch):
+def test_a_folder_without_a_checkpoint_is_refused(program, tmp_path):
+    with pytest.raises(program.CannotRun, match="is no checkpoint; --save FOLDER writes FOLDER/step-N"):
+        program.train(SimpleNamespace(resume=tmp_path), 0, "cpu")
+
+
+def test_losses_are_kept_for_tensorboard_where_it_is_installed(program, tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    monkeypatch.syspath_prepend(str(PROGRAM.parent))
-    spec = importlib.util.spec_from_file_location("train_tiny_llm", PROGRAM)
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
     program.keep(SimpleNamespace(csv=None, plot=None, tensorboard=tmp_path), [(7, 2.5, 2.25), (8, 2.0, 1.75)])
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [(e.step, e.value) for e in found.Scalars("loss/generated module")] == [(7, 2.5), (8, 2.0)]
