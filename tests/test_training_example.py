@@ -41,7 +41,7 @@ def losses(path):
 
 
 def run(folder):
-    """(what four ranks said, rows of their four steps, {way: rows of steps 2 and 3 by two ranks that resumed}). Ways are
+    """(what four ranks said, rows of their four steps, {way: rows of steps 2 and 3 by two that resumed}). Ways are
     those of resumed_runs.py; torchrun itself is used in test_examples.py."""
     module, two = build(folder), folder / "two"
     two.mkdir()
