@@ -140,4 +140,4 @@ class Lanes:
             self._end_event(ADDRESS(event))
         self._lanes.clear()
         self._events.clear()
-        self._last = None
+        self._last = self._recorder = None

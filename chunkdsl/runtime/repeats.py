@@ -24,12 +24,12 @@ class RecordedLaunches:
             return None
         if self._recorder is None:
             self.open_lane("recorder")
-            self._recorder = (self._lanes["recorder"], torch.cuda.graph_pool_handle())
+            self._recorder = (self._lanes["recorder"], torch.cuda.MemPool())  # there also while no graph is
         stream, pool = self._recorder
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.stream(stream):
-                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")
                 try:
                     play()
                 finally:

@@ -151,7 +151,7 @@ def captured(monkeypatch):
             log.append("replay")
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch.cuda, "MemPool", lambda: SimpleNamespace(id="pool"))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     return log
 
