@@ -7,6 +7,7 @@ The driver is called directly, by addresses: torch's objects for streams and eve
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 
 import torch
 import triton
@@ -16,7 +17,9 @@ ADDRESS = ctypes.c_void_p
 
 class Lanes:
     """What `Machine` needs of it. `_events`: of a lane, the event that it or the main lane waits for; `_last`: that of
-    the last call's end; `_outside`: the stream of a call that no graph captures."""
+    the last call's end; `_outside`: the stream of a call that no graph captures; `_before`: that of the last one."""
+
+    _now = _before = None
 
     def _take_driver(self):
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -62,8 +65,10 @@ class Lanes:
 
     def current(self):
         """The address of the caller's current stream."""
-        index = self.device.index
-        return triton.runtime.driver.active.get_current_stream(torch.cuda.current_device() if index is None else index)
+        if self._now is None:
+            index = torch.cuda.current_device() if self.device.index is None else self.device.index
+            self._now = partial(triton.runtime.driver.active.get_current_stream, index)
+        return self._now()
 
     def _address(self, lane):
         return self.current() if lane == "main" else self._lanes[lane].cuda_stream
@@ -121,7 +126,7 @@ class Lanes:
             torch.cuda.nvtx.range_push(name)
             if not torch.cuda.is_current_stream_capturing():
                 self._outside = self.current()
-                if self._last is not None:
+                if self._last is not None and (self._outside or self._before):  # stream 0 is never another one
                     self._succeed(self._wait(self._outside, self._last, 0), "waiting for the call before")
         return self._outside is not None
 
@@ -130,6 +135,7 @@ class Lanes:
             if self._outside is not None:
                 self._last = self._last or self._event()
                 self._succeed(self._record(self._last, self._outside), "noting the end of a call")
+                self._before = self._outside
             torch.cuda.nvtx.range_pop()
 
     def end_lanes(self):

@@ -115,9 +115,9 @@ class Operation(GatedCalls, PlacedCalls, Replays):
     def __call__(self, *tensors, out=None, **given):
         """The fused op; its fallback below the gate or where hardware or shape does not suit."""
         self.count(tensors, given)
-        sizes = [given.get(name) for name in self.RANGES]
+        sizes = {name: given.get(name) for name in self.RANGES}
         if out is None and not torch.compiler.is_compiling() and unobserved(tensors):
-            result = self.call(tensors, dict(zip(self.RANGES, sizes, strict=True)), None)
+            result = self.call(tensors, sizes, None)
             if self.INOUT:
                 say_changed(self, tensors)
             return result
@@ -126,11 +126,11 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         if out is None:
             if self.FORWARD and self.differentiated(tensors):
                 forward = self.partner(self.FORWARD)
-                return self.first(forward.operator(*tensors, forward.number, *sizes))
-            return self.operator(*tensors, self.number, *sizes)
+                return self.first(forward.operator(*tensors, forward.number, *sizes.values()))
+            return self.operator(*tensors, self.number, *sizes.values())
         if self.differentiated(tensors):
             raise RuntimeError(f"{self.NAME}: out= takes no part in a gradient: leave it out, or call under no_grad()")
-        self.operator_into(*tensors, *self.outs(out), self.number, *sizes)
+        self.operator_into(*tensors, *self.outs(out), self.number, *sizes.values())
         return out
 
     def call(self, tensors, given, out):

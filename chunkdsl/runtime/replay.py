@@ -180,7 +180,7 @@ class Replays:
             for low, end in self.places:
                 if low <= at < end:
                     return None
-            key += (t.shape, t.dtype, t.device)
+            key += (t.shape, t.dtype, t.get_device())
         return tuple(key)
 
     def look_up_memory(self):

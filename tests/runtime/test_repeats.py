@@ -192,12 +192,14 @@ def test_calls_on_different_streams_follow_each_other_and_captured_ones_do_not(m
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: None)
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: None)
     machine = Driver(log, stream)
-    for at, inside in ((1, False), (2, False), (2, True), (1, False)):
+    for at, inside in ((1, False), (2, False), (2, True), (1, False), (0, False), (0, False), (3, False)):
         stream[0], capturing[0] = at, inside
         assert machine.begin_call("op") is not inside
         machine.end_call()
-    assert log == [("record", 99, 1), ("wait", 2, 99), ("record", 99, 2), ("wait", 1, 99), ("record", 99, 1)]
+    said = [kind[0] + str(stream if kind == "record" else at) for kind, at, stream in log]
+    assert said == "r1 w2 r2 w1 r1 w0 r0 r0 w3 r3".split() and all(99 in step for step in log)
     log.clear()
+    stream[0] = 1
     machine.fork("a")
     machine.join("a")
     assert log == [("record", 70, 1), ("wait", 7, 70), ("record", 70, 7), ("wait", 1, 70)]
