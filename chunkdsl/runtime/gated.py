@@ -20,7 +20,8 @@ class GatedCalls(Failures):
     said, MOST_NOTED = False, 256
 
     def set_gates(self, ranks):
-        self.below = {}  # of keys of calls (`key_of`) that the gate sends the unfused way: why, and the sizes
+        # By keys of calls (`key_of`): the sizes of a fallback; why the gate sends one the unfused way, and its sizes.
+        self.bound, self.below = {}, {}
         self.gate = self.gate_for(self.GATES, ranks)
         self.eager_gate = self.gate_for(self.EAGER_GATES or self.GATES, ranks)
 
@@ -44,10 +45,10 @@ class GatedCalls(Failures):
             return f"{key} = never on {self.world} ranks"
         return f"{key} = {least} along {dim} on {self.world} ranks" if dim and dims[dim] < least else None
 
-    def note_unfused(self, key, reason, dims):
+    def note(self, table, key, found):
         """Calls of this key need no second look at their arguments."""
-        if key is not None and len(self.below) < self.MOST_NOTED:
-            self.below[key] = (reason, dims)
+        if key is not None and len(table) < self.MOST_NOTED:
+            table[key] = found
 
     def run_unfused(self, reason, dims, tensors, out):
         """The results of a call that does not run fused."""

@@ -144,7 +144,7 @@ class Operation(GatedCalls, PlacedCalls, Replays):
             tensors, dims = self.agreed(tensors, given)
             reason = self.unfused(dims)
             if reason is not None:
-                self.note_unfused(key, reason, dims)
+                self.note(self.below, key, (reason, dims))
                 return self.run_unfused(reason, dims, tensors, out)
         if shapes is None or out is not None:
             results = self.results(dims, out)
@@ -195,7 +195,12 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         """The results of the fallback, all of them, as a sequence."""
         if self.closed_because or self.machine.failure:
             self.check()
-        tensors, dims = self.agreed(tensors, given, strict=False)
+        self.count(tensors, given)
+        key = self.key_of(tensors, {name: given.get(name) for name in self.RANGES})
+        dims = self.bound.get(key)
+        if dims is None:
+            tensors, dims = self.agreed(tensors, given, strict=False)
+            self.note(self.bound, key, dims)
         return self.run_plain(dims, tensors)
 
     # ---- sizes
