@@ -22,12 +22,12 @@ class RecordedLaunches:
         captured, and on AMD."""
         if not self.RECORDS or self.device.type != "cuda" or torch.version.hip:
             return None
-        if self._recorder is None:
-            self.open_lane("recorder")
-            self._recorder = (self._lanes["recorder"], torch.cuda.MemPool())  # there also while no graph is
-        stream, pool = self._recorder
-        graph = torch.cuda.CUDAGraph()
         try:
+            if self._recorder is None:
+                self.open_lane("recorder")
+                self._recorder = (self._lanes["recorder"], torch.cuda.MemPool())  # there also while no graph is
+            stream, pool = self._recorder
+            graph = torch.cuda.CUDAGraph()
             with torch.cuda.stream(stream):
                 graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")
                 try:
