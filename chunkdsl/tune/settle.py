@@ -135,13 +135,14 @@ class _Told:
 def _take(found: Settlement, space: Space, setting: Setting, told: _Told) -> None:
     """The setting in place of what the model says of its op."""
     named: Mapping[str, Value] = labels(space.trials)
-    mine = settlement_of(space, setting, told.why) or {}
+    mine, said = settlement_of(space, setting, told.why) or {}, {}
+    space.trials.schedule(mine, {}, said)  # beside calls of the library the rules say other things
     for label, v in named.items():
         for key in keys_of(v):
             found.pop((v, key), None)
             settled = mine.get((v, key))
-            if settled is None and (v, key) in space.trials.said:  # as the rules have it
-                settled = Settled(None, space.trials.said[v, key][1].value, told.why)
+            if settled is None and (v, key) in said:  # as the rules have it
+                settled = Settled(None, said[v, key][1].value, told.why)
             if settled is not None:
                 runner_up, margin = told.runner_up(label, key, settled.shown)
                 found[v, key] = replace(settled, runner_up=runner_up, margin=margin)

@@ -86,6 +86,17 @@ def test_gates_are_measured_for_the_ranks_that_were(settled):
     assert choices(settled(measured(4)))["op", "fuse_from"].value == "2048 along M"
 
 
+def test_beside_the_library_s_products_is_told_what_the_rules_say_there(settled):
+    by_library = (("product", "compute", "library"),)
+    results = [Result("up", 4, CALLS[1], setting, (us,), (1.0,)) for setting, us in (((), 0.95), (by_library, 0.9))]
+    made = settled(empty().with_more(results))
+    told = choices(made)
+    assert [n.library for n in made.schedule.ops[0].launches] == [True]
+    assert told["product", "compute"].value == "library" and told["product", "compute"].runner_up == ""
+    assert told["all_gather(x)", "chunk"].value == "1 per shard", "not the 4 MiB of tiles"
+    assert ("product", "tile") not in told
+
+
 def test_calls_one_by_one_have_a_gate_of_their_own(settled):
     results = [Result("up", 4, calls, (), (0.9,), (1.0,), "", (us,), (1.0,))
                for calls, us in zip(CALLS, (1.5, 0.9), strict=True)]  # fmt: skip
