@@ -20,7 +20,9 @@ from chunkdsl.kernels.refusals import current_line, decision_from_data
 from chunkdsl.kernels.spread import EACH, Spread, each_of, together
 from chunkdsl.kernels.taint import MARK, Taint, joined, mark, taint_of
 
-DECIDE, ROUNDS, AFTER, CHOOSE, LEAST, MOST = "__decide", "__rounds", "__after", "__choose", "__least", "__most"
+DECIDE, ROUNDS, AFTER, CHOOSE, HOLDS, LEAST, MOST = (
+    f"__{name}" for name in ("decide", "rounds", "after", "choose", "holds", "least", "most")
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ def after(decision: Decision, value):
     return tl.tensor(handle, value.type)
 
 
+def holds(condition) -> object:
+    """What an `assert` asks; of loaded values a run does."""
+    return condition if joined(condition) is None else True
+
+
 def choose(decision: Decision, left: Callable, right: Callable):
     return after(decision, left() if decision else right())
 
@@ -103,7 +110,7 @@ class Decisions:
     """A form of kernels (`interp.rewrite`)."""
 
     names: Mapping[str, object] = {
-        DECIDE: decide, ROUNDS: rounds, AFTER: after, CHOOSE: choose,
+        DECIDE: decide, ROUNDS: rounds, AFTER: after, CHOOSE: choose, HOLDS: holds,
         LEAST: among(min, lambda a, b: tl.minimum(a, b)), MOST: among(max, lambda a, b: tl.maximum(a, b)),
     }  # fmt: skip
 
@@ -165,6 +172,11 @@ class _Statements(ast.NodeTransformer):
         if kind == "range" and isinstance(node.target, ast.Name):  # a tensor, as in `interp`
             name = node.target.id
             node.body.insert(0, placed(ast.Assign([ast.Name(name, ast.Store())], ast.Name(name, ast.Load())), node))
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
+        self.generic_visit(node)
+        node.test = placed(call(HOLDS, node.test), node.test)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
