@@ -38,8 +38,8 @@ Program = tuple[int, int, int]
 
 
 class Argument:
-    """A tensor argument of a trace: `shape` elements, rows `pitch` elements apart, all of them 0. `block`: of the
-    descriptor by which the kernel takes it, if it does."""
+    """A tensor argument of a trace: `shape` elements, rows `pitch` elements apart; nothing reads or writes
+    them. `block`: of the descriptor by which the kernel takes it, if it does."""
 
     def __init__(
         self, name: str, shape: tuple[int, ...], dtype: torch.dtype, pitch: int, block: tuple[int, ...] = ()
@@ -52,8 +52,6 @@ class Argument:
         numel = max(1, rows * pitch)
         memory = torch.empty(numel + 2 * guard, dtype=dtype)
         self.tensor = memory[guard : guard + numel]
-        if numel * self.itemsize < 1 << 26:
-            self.tensor.zero_()
         self.base = self.tensor.data_ptr()
         self.low, self.high = memory.data_ptr(), memory.data_ptr() + memory.numel() * self.itemsize
 
