@@ -5,7 +5,7 @@ import keyword
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import chunkdsl.runtime
@@ -236,7 +236,7 @@ op f(x, w, b, a, c) -> y {{ y = {body} with {{ {policy} }} }}
 """
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(specs(), st.integers(1, 5))
 def test_any_spec_is_proven_or_refused_by_a_code(text, world):
     found = check_source(Source("t.chunk", text))
