@@ -25,7 +25,7 @@ from chunkdsl.source import Source
 
 def versions(folder: Path) -> dict[str, str]:
     """Of the libraries of SPECS: of wheels what they say, of clones which commit was taken."""
-    found = {d.name: d.version for d in distributions(path=[str(folder)])}
+    found = {d.name.replace("_", "-"): d.version for d in distributions(path=[str(folder)])}
     names = dict.fromkeys(name.split(":")[0] for name in SPECS)
     return {name: found.get(name) or CLONES.get(name, "not found") for name in names}
 

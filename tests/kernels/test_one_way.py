@@ -13,11 +13,8 @@ from chunkdsl.plan.unroll import unroll
 from chunkdsl.render.module import render_module
 
 MOVED = {  # policy, the product of the language, the kernel of a user
-    "gathered": ("chunk = 24 along M, via = copy_engine, route = swizzle",
+    "gathered": ("chunk = 24 along M, via = ldst, place = own_sms(2), route = ring",
                  "op f_op(x, w) -> y {{ y = all_gather(x) @ w with {{ {policy}, tile = 32x32x32 }} }}", gathered),
-    "gathered by programs": ("chunk = 24 along M, via = ldst, place = own_sms(2), route = ring",
-                             "op f_op(x, w) -> y {{ y = all_gather(x) @ w with {{ {policy}, tile = 32x32x32 }} }}",
-                             gathered),
     "reduced": ("chunk = 24 along M, side = pull, via = ldst, place = co_located, route = swizzle",
                 "op f_op(a, v) -> y {{ y = reduce_scatter(a @ v, M) with {{ {policy}, tile = 32x32x32 }} }}", reduced),
 }  # fmt: skip
