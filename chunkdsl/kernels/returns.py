@@ -53,12 +53,47 @@ def rest_edits(text: str, kernel: ast.FunctionDef, guards: Sequence[ast.stmt], a
               for line in range(n.lineno + 1, n.end_lineno + 1)}  # fmt: skip
     lines = text.splitlines()
     behind = {g.end_lineno + 1: g for g in guards if isinstance(g, ast.If) and g is not kernel.body[-1]}
+    named = dict(aliases(kernel, guards))
+    held: dict[str, str] = {}
     for line in range(kernel.body[0].lineno, kernel.end_lineno + 1):
         guard, moved = behind.get(line), lines[line - 1].strip() and line not in inside
         new = " " * (guard.col_offset + depth(guards, guard.lineno)) + f"else:{mark}\n" if guard else ""
+        for name, alias in named[guard].items() if guard else ():
+            new += " " * (guard.col_offset + depth(guards, line)) + f"{alias} = {held.get(name, name)}{mark}\n"
+            held[name] = alias
         new += " " * depth(guards, line) if moved else ""
         if new:
             yield at(line, 0), at(line, 0), new
+
+
+def aliases(kernel: ast.FunctionDef, guards: Sequence[ast.stmt]) -> list[tuple[ast.If, dict[str, str]]]:
+    """Of each guard the names that had a value before it and get another one behind it, which Triton wants to be of one
+    type where a branch does so: they have a name of their own there."""
+    held = {a.arg for a in ast.walk(kernel.args) if isinstance(a, ast.arg)}
+    found = []
+    for number, node in enumerate(kernel.body):
+        if node in guards and isinstance(node, ast.If):
+            behind = {name for part in kernel.body[number + 1 :] for name in stored_in(part)}
+            found.append((node, {name: f"{name}_behind_{node.lineno}" for name in sorted(held & behind)}))
+        held |= stored_in(node) if isinstance(node, ast.Assign) else set()
+    return found
+
+
+def names_in(node: ast.AST) -> list[ast.Name]:
+    return [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+
+
+def stored_in(node: ast.AST) -> set[str]:
+    return {n.id for n in names_in(node) if isinstance(n.ctx, ast.Store)}
+
+
+def alias_edits(kernel: ast.FunctionDef, guards: Sequence[ast.stmt], at: At) -> Iterator[Edit]:
+    named = aliases(kernel, guards)
+    for node in kernel.body:
+        for n in names_in(node):
+            alias = next((a[n.id] for g, a in reversed(named) if g.end_lineno < n.lineno and n.id in a), None)
+            if alias:
+                yield at(n.lineno, n.col_offset), at(n.end_lineno, n.end_col_offset), alias
 
 
 def depth(guards: Sequence[ast.stmt], line: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from chunkdsl.kernels.fault import KernelFault
-from chunkdsl.kernels.returns import depth, early_returns, pass_edits, rest_edits
+from chunkdsl.kernels.returns import alias_edits, aliases, depth, early_returns, pass_edits, rest_edits
 from chunkdsl.kernels.source import KernelSource, choosers, own_decorators
 from chunkdsl.kernels.turn_splices import TURN_MARK, TURN_NAMES, loop_at, turn_edits
 from chunkdsl.kernels.turns import Turns
@@ -37,6 +37,9 @@ def by_ticket(source: KernelSource, turns: tuple[Turns, ...] = ()) -> tuple[tupl
     first. Their names end with SUFFIX. With `turns`, `arrivals` comes behind these, and loops wait for their rows.
     KernelFault for a kernel that returns where no splice can say it otherwise (`returns`)."""
     guards = early_returns(source.kernel)
+    if turns and any(named for _, named in aliases(source.kernel, guards)):
+        raise KernelFault("returns early, and gives names other values behind that", guards[0].lineno,
+                          "put the rest under `if`")  # fmt: skip
     taken = {n.id for node in source.needed for n in ast.walk(node) if isinstance(n, ast.Name)}
     taken |= {n.arg for node in source.needed for n in ast.walk(node) if isinstance(n, ast.arg)}
     clash = next((p for p in (*PARAMETERS, *(TURN_NAMES if turns else ())) if p in taken), None)
@@ -125,7 +128,7 @@ def spliced(
 ) -> str:  # fmt: skip
     at = partial(offset, source)
     text = source.text
-    edits = [*changes(source, node, asking, turns), *pass_edits(guards, at)]
+    edits = [*changes(source, node, asking, turns), *pass_edits(guards, at), *alias_edits(node, guards, at)]
     start, end = at(first_line(node), 0), at(node.end_lineno + 1, 0)
     for begin, _, _ in tuple(edits):
         stop = text.find("\n", begin)

@@ -88,6 +88,16 @@ def test_a_return_that_no_splice_can_say_is_refused_at_its_line(body, tail, refu
     assert source.text.splitlines()[raised.value.line - 1].strip().startswith("return")
 
 
+def test_names_with_another_value_behind_a_return_have_a_name_of_their_own_there():
+    """Triton has one type for a name before and behind an `if`; behind a return it may be another."""
+    text = GUARD.replace("        BODY\n", "").replace("    TAIL\n", "    N = x_ptr + N\n    tl.store(N, at)\n")
+    (made,) = (text for _, text in by_ticket(KernelSource("k.py", ROOT / "k.py", text, "kernel")))
+    assert made.split("else:")[1].replace(MARK, "").splitlines()[1:] == [
+        "        N_behind_8 = N", "        tl.store(x_ptr + at, 1)", "        N_behind_8 = x_ptr + N_behind_8",
+        "        tl.store(N_behind_8, at)",
+    ]  # fmt: skip
+
+
 def test_branches_that_constants_rule_out_need_not_be_there():
     assert "rsqrt" in "".join(norm(EACH=4, BLOCK=128).import_lines)
     assert [name for name, _ in definitions(norm(ACT="half"))] == ["norm"]
