@@ -26,7 +26,9 @@ KEPT: list[torch.Tensor] = []  # what vLLM's kernels reach by address
 
 
 def prepare(folder: str) -> None:
-    """Before any symmetric memory: room for the peers' signals, and where their packages are."""
+    """Before any symmetric memory: room for the peers' signals, and where their packages are: unpacked wheels of
+    flashinfer-python, apache-tvm-ffi, cuda-tile and helion with filecheck; kraken's folder `kraken` and Helion's
+    `examples` from their repositories, each with its commit in a file VERSION."""
     _SymmetricMemory.signal_pad_size = SIGNALS
     sys.path[:0] = [folder, os.path.join(folder, "examples")]
 
