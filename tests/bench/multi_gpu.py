@@ -115,7 +115,7 @@ def measurements(stem: str, op: str, shape, others: bool = False) -> Iterator[Ca
         alone = Case(f"{name}{WITHOUT}torch's ops", "measure", MEASURE, {**about, "torchs": False})
         case = Case(name, "measure", MEASURE, about, alone)
         again = replace(case, name=f"{name}{WITHOUT}other peers")
-        yield Case(name, "measure", 2 * MEASURE, {**about, "others": True}, again) if others else case
+        yield Case(name, "measure", MEASURE, {**about, "others": True}, again) if others else case
 
 
 def compile_ahead(cases: list[Case], starter: Starter, gpus: int, seconds: float, say) -> None:

@@ -98,6 +98,7 @@ def test_every_number_of_the_results_has_its_line_or_its_reason():
         "Two H200s: small all-reduces, the second run": "second run",
         "One H200: small all-reduces of virtual ranks": "virtual ranks",
         "The host's time for an eager call": "eager call (the dispatcher's)",
+        "Two H200s: beside flashinfer, kraken and Helion": "other people's",
     }
     assert set(timed) == {*covered, *explained}, "a new table of times: predict its rows, or say in MODEL.md why not"
     said = (BENCH / "MODEL.md").read_text(encoding="utf-8")
