@@ -58,8 +58,9 @@ def measure(
     if report.failed:
         return report, ""
     begun = now()
-    for i, kit in enumerate(kits):
-        clock, file = clock_of(kit), os.path.join(folder, _stem(kit) + ".tuned.json")
+    clocks = [clock_of(kit) for kit in kits]  # before any time is shared out: all modules are compiled
+    for i, (kit, clock) in enumerate(zip(kits, clocks, strict=True)):
+        file = os.path.join(folder, _stem(kit) + ".tuned.json")
         tuned = begin(file, origin_of(kit.digest, clock), options.fresh, report)
         if report.failed:
             return report, ""
