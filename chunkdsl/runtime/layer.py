@@ -102,7 +102,7 @@ class OpLayer(torch.nn.Module):
             if any(isinstance(extent[1], tuple) for extent in shape):
                 raise ValueError(f"{operation.NAME}: no DTensor has the layout of {name}: keep it as a tensor")
             whole = torch.zeros(sizes) if len(sizes) < 2 else torch.randn(sizes, generator=draw) * std
-            held = self.shard(name, whole.to(dtype or declared)).to(operation.machine.device)
+            held = self.shard(name, whole.to(dtype or declared)).to(operation.machine.device, copy=True)  # no view
             self.register_parameter(name, torch.nn.Parameter(held if local else self.placed(name, held)))
         self.widen()
         self.register_load_state_dict_post_hook(OpLayer.widen)
@@ -120,11 +120,21 @@ class OpLayer(torch.nn.Module):
         return made
 
     def __deepcopy__(self, memo):
-        """Another layer of the same op: its weights are copies, the instance is one."""
+        """Another layer of the same op: its weights are copies, the instance is one. Gradients are copied apart: a
+        copied parameter takes one of a wider dtype only once it has been told."""
         made = memo[id(self)] = type(self).__new__(type(self))
         memo |= {id(shared): shared for shared in (self.operation, self.parts)}
-        made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in vars(self).items()})
+        gradients = {name: getattr(self, name).grad for name in self.weights}
+        try:
+            for name in self.weights:
+                getattr(self, name).grad = None
+            made.__dict__.update({k: copy.deepcopy(v, memo) for k, v in vars(self).items()})
+        finally:
+            for name, gradient in gradients.items():
+                getattr(self, name).grad = gradient
         made.widen()
+        for name, gradient in gradients.items():
+            getattr(made, name).grad = None if gradient is None else gradient.detach().clone()
         return made
 
     def axes_of(self, name):

@@ -1,5 +1,7 @@
 """What each of four processes checks of modules with DTensors: calls, layers, FSDP2 on dp x tp, parallelize_module."""
 
+import copy
+
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -100,6 +102,12 @@ def check_layer(m, mesh, spread, dy, weights, grads):
         total = p.grad.full_tensor()
         dist.all_reduce(total, group=mesh["dp"].get_group())
         close(total, grads[n])
+        local = p.to_local()
+        assert local.untyped_storage().nbytes() == local.nbytes  # a shard, not a view of the whole that was drawn
+    twin = copy.deepcopy(layer)
+    for p, copied in zip(layer.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(p.to_local(), copied.to_local()) and torch.equal(p.grad.to_local(), copied.grad.to_local())
+        assert p.to_local().data_ptr() != copied.to_local().data_ptr()
     layer.zero_grad()
     sharded(layer, mesh)
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)

@@ -193,6 +193,8 @@ def test_what_makes_parameters_anew_keeps_the_dtype_of_their_gradients(alone):
         one(x).backward(dy)
         found = {n: p.grad for n, p in one.named_parameters() if p.grad is not None}
         assert sorted(found) == sorted(names) and {g.dtype for g in found.values()} == {torch.float32}
+    twin = copy.deepcopy(layer)  # with what its gradients are at the moment
+    assert torch.equal(whole(twin.w.grad), whole(layer.w.grad)) and twin.w.grad is not layer.w.grad
     with pytest.warns(RuntimeWarning, match=r"gradients of w are rounded .* make the layer with dtype=torch.float32"):
         take_gradients_in(SimpleNamespace(dtype=torch.bfloat16), torch.float32, "w")
     weights = {n: p.detach().to_local().requires_grad_() for n, p in layer.named_parameters()}
