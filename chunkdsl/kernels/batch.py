@@ -65,11 +65,15 @@ class BatchBuilder(TrackedBuilder):
         self.programs, self.left, self.loops = programs, left, loops_by_function(loops)
         self.accesses: list[Access] = []
         self._by_block = False
+        self._grids = np.ones((1, 3), int)
+        self._lengths: Mapping[str, np.ndarray] = {}
 
-    def start(self, grid: Program, programs: np.ndarray) -> None:
-        """The kernel runs next for these."""
+    def start(self, grids: np.ndarray, programs: np.ndarray, lengths: Mapping[str, np.ndarray]) -> None:
+        """The kernel runs next for these. `grids`: [programs, 3], what each sees. `lengths`: how long the first dimension
+        of each argument is for it, [programs, 1]."""
         self.programs, self.accesses = programs, []
-        self.place(grid, tuple(programs[0].tolist()))
+        self._grids, self._lengths = grids, lengths
+        self.place(tuple(grids[0].tolist()), tuple(programs[0].tolist()))
 
     def install(self, set_attr) -> None:
         super().install(set_attr)
@@ -109,6 +113,12 @@ class BatchBuilder(TrackedBuilder):
         made = super().create_get_program_id(axis)
         if len(self.programs) > 1:
             made.attr[EACH] = Spread((self.programs[:, axis : axis + 1].astype(np.int32),))
+        return made
+
+    def create_get_num_programs(self, axis):
+        made = super().create_get_num_programs(axis)
+        if (self._grids[:, axis] != self._grids[0, axis]).any():
+            made.attr[EACH] = Spread((self._grids[:, axis : axis + 1].astype(np.int32),))
         return made
 
     def worked_out(self, made, given) -> None:
@@ -232,9 +242,10 @@ class BatchBuilder(TrackedBuilder):
         except TooMany:
             raise halves(len(self.programs)) from None
         self.left[0] -= (lanes.rows.size + lanes.columns.size) >> 13
-        bad = outside(lanes, a)
+        bad = outside(lanes, a, self._lengths[a.name])
         if bad is not None:
-            shown = f"{a.name} [{' x '.join(map(str, a.shape))}]"
+            shape = [*self._lengths[a.name][bad], *a.shape[1:]] if a.shape else []
+            shown = f"{a.name} [{' x '.join(map(str, shape))}]"
             raise KernelFault(
                 f"a {kind} outside the declared shape of {shown}, by program {tuple(self.programs[bad].tolist())}",
                 line, "mask it, correct the shape, or pass the stride of its rows with `arg`",
@@ -311,10 +322,12 @@ def first_address(pointers: Spread, mask: Spread) -> int | None:
     return None
 
 
-def outside(lanes: Lanes, a: Argument) -> int | None:
-    """A program that leaves the declared shape."""
-    rows = ((lanes.rows < 0) | (lanes.rows >= a.rows)) & lanes.row_mask
-    columns = ((lanes.columns < 0) | (lanes.columns >= a.cols)) & lanes.column_mask
+def outside(lanes: Lanes, a: Argument, lengths: np.ndarray) -> int | None:
+    """A program that leaves the declared shape, of which the first dimension is `lengths` long, [programs, 1]."""
+    count = lengths * (a.rows // a.shape[0]) if len(a.shape) > 1 and a.shape[0] else a.rows
+    rows = ((lanes.rows < 0) | (lanes.rows >= count)) & lanes.row_mask
+    longest = lengths if len(a.shape) == 1 else a.cols
+    columns = ((lanes.columns < 0) | (lanes.columns >= longest)) & lanes.column_mask
     bad = rows | columns if lanes.paired else (
         (rows.any(axis=1) & lanes.column_mask.any(axis=1)) | (columns.any(axis=1) & lanes.row_mask.any(axis=1))
     )[:, None]  # fmt: skip

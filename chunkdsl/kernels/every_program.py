@@ -1,10 +1,10 @@
-"""Does every program of the largest grid do what the description says? All of them, many at a time (`batch`).
+"""Does every program do what the description says, at the largest sizes and at `more_sizes`? Many at a time (`batch`).
 
 Traces at small sizes, and of some programs at the largest, do not see `if row == 157`. Here each program's loads of
 what is gathered are held against its block of rows, its stores too, and every element of a result is stored once: row
 by row, the sums of random numbers that stand for the elements are those of a result that is whole (a fingerprint of 64
-bits, after Carter and Wegman's classes of hash functions). Only the sizes of the result are at their largest. A kernel
-whose programs go on too differently is looked at with fewer rows, as many as OPERATIONS allow.
+bits, after Carter and Wegman's classes of hash functions). Of the largest sizes only those of the result are
+taken. A kernel whose programs go on too differently is looked at with fewer rows, or sizes, as many as OPERATIONS allow.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as upstream
 
 from chunkdsl.interp import bind, interpreting
 from chunkdsl.ir.types import DimRef
 from chunkdsl.kernels.batch import Access, BatchBuilder
 from chunkdsl.kernels.fault import KernelFault
-from chunkdsl.kernels.spread import Parted, TooLong
-from chunkdsl.kernels.taint import mark
+from chunkdsl.kernels.sizes_tried import more_sizes
+from chunkdsl.kernels.spread import EACH, Parted, Spread, TooLong
+from chunkdsl.kernels.taint import MARK, mark
 from chunkdsl.kernels.trace import Recorder, faults_of
 
 if TYPE_CHECKING:
@@ -36,16 +39,34 @@ Sizes = Mapping[str, int]
 
 
 def check_every_program(finder: Finder, found: Footprint, small: Sizes, traced: Sequence[Sizes]) -> None:
-    """KernelFault at the access by which a program falls out of line. `small` sizes stand for those that the result
-    does not have. All programs of the `traced` sizes were looked at before."""
+    """KernelFault at the access by which a program falls out of line, at the largest sizes, then at `more_sizes`.
+    `small` sizes stand for those that the result does not have. All programs of the `traced` sizes were looked at
+    before."""
     for sizes in tried(finder, small):
         if any(all(t[n] >= sizes[n] for n in (finder.row, finder.col) if n) for t in traced):
-            return
+            break
         try:
-            Check(finder, found, sizes).run()
-            return
+            Check(finder, found, [sizes]).run([OPERATIONS])
+            break
         except TooLong:
             continue
+    left = [OPERATIONS]
+    for group in alike_but_rows(finder, more_sizes(finder, small)):
+        try:
+            Check(finder, found, group).run(left)
+        except TooLong:
+            return
+
+
+def alike_but_rows(finder: Finder, several: Sequence[Sizes]) -> list[list[Sizes]]:
+    """Sizes that can be looked at in one run: no tensor's rows are longer at one than at another, and all descriptors
+    can be made."""
+    groups: dict[tuple, list[Sizes]] = {}
+    for sizes in several:
+        shapes = {t.name: finder.shape(t, sizes) for t in finder.binding.all}
+        if all(finder.has_descriptor(t, shapes[t.name]) for t in finder.binding.all):
+            groups.setdefault(tuple(shape[1:] for shape in shapes.values()), []).append(sizes)
+    return list(groups.values())
 
 
 def tried(finder: Finder, small: Sizes) -> Iterator[dict[str, int]]:
@@ -62,54 +83,72 @@ def tried(finder: Finder, small: Sizes) -> Iterator[dict[str, int]]:
 
 
 class Check:
-    def __init__(self, finder: Finder, found: Footprint, sizes: Sizes) -> None:
-        self.finder, self.found, self.sizes = finder, found, sizes
-        self.grid = finder.grid(sizes)
-        x, y, z = self.grid
-        number = np.arange(x * y * z)
-        self.programs = np.stack([number % x, number // x % y, number // (x * y)], axis=1)
-        self.blocks = self.placed()
+    """Of `several` sizes, `alike_but_rows`, at once: what differs from one to the next is an array over programs."""
+
+    def __init__(self, finder: Finder, found: Footprint, several: Sequence[Sizes]) -> None:
+        self.finder, self.found, self.several = finder, found, several
+        self.grids = [finder.grid(sizes) for sizes in several]
+        counts = [x * y * z for x, y, z in self.grids]
+        self.at = np.repeat(np.arange(len(several)), counts)
+        self.programs = np.concatenate([programs_of(grid) for grid in self.grids])
+        self.shown_grids = np.array([finder.shown(grid) for grid in self.grids])
+        self.blocks = np.concatenate([self.placed(i) for i in range(len(several))]) if found.block else None
         self.modes = dict(found.reads)
-        arguments, self.scalars = finder.launch(sizes)
+        largest = {name: max(sizes[name] for sizes in several) for name in several[0]}
+        arguments = finder.arguments(largest)
         self.recorder = Recorder(arguments)
         self.arguments = {a.name: a for a in arguments}
+        self.scalars = [finder.scalars(sizes, self.arguments) for sizes in several]
+        self.lengths = {
+            t.name: np.array([(finder.shape(t, s) or (1,))[0] for s in several]) for t in finder.binding.all
+        }  # fmt: skip
         rng = np.random.default_rng(0)
         self.weights = {n: rng.integers(0, 1 << 63, self.arguments[n].cols, np.uint64) | 1 for n in finder.outputs}
-        self.stored = {n: np.zeros(self.arguments[n].rows, np.uint64) for n in finder.outputs}
+        rows = {n: self.lengths[n] if len(self.arguments[n].shape) > 1 else np.ones(len(several), int)
+                for n in finder.outputs}  # fmt: skip
+        self.begins = {n: np.cumsum([0, *rows[n]]) for n in finder.outputs}
+        self.stored = {n: np.zeros(self.begins[n][-1], np.uint64) for n in finder.outputs}
         self.lines: dict[str, int] = {}
-        self.shown = ", ".join(f"{k} = {v}" for k, v in sizes.items())
 
-    def placed(self) -> np.ndarray | None:
-        """The block of rows of every program."""
-        if not self.found.block:
-            return None
-        blocks, total = -(-self.sizes[self.finder.row] // self.found.block), len(self.programs)
+    def shown(self, which: int) -> str:
+        return ", ".join(f"{k} = {v}" for k, v in self.several[which].items())
+
+    def extent(self, name: str, numbers: np.ndarray) -> np.ndarray:
+        """Of a size, [programs, 1]."""
+        return np.array([sizes[name] for sizes in self.several])[self.at[numbers]][:, None]
+
+    def placed(self, which: int) -> np.ndarray:
+        """The block of rows of every program at one of the sizes."""
+        x, y, z = grid = self.grids[which]
+        blocks, total = -(-self.several[which][self.finder.row] // self.found.block), x * y * z
         columns, rest = divmod(total, blocks)
         if rest:
             raise KernelFault(f"a grid of {total} programs for {blocks} blocks of rows", self.finder.line, MEND)
         found = np.zeros(total, np.int64)
-        order, (x, y, _) = self.found.order, self.grid
+        order = self.found.order
         for block in range(blocks):
             for column in range(columns):
-                a, b, c = order.program(order.number(block, column, blocks, columns), self.grid)
+                a, b, c = order.program(order.number(block, column, blocks, columns), grid)
                 found[a + x * (b + y * c)] = block
         return found
 
-    def run(self) -> None:
-        """KernelFault, or TooLong."""
-        finder, left = self.finder, [OPERATIONS]
+    def run(self, left: list[int]) -> None:
+        """KernelFault, or TooLong. `left`: operations, as of `BatchBuilder`."""
+        finder = self.finder
         builder = BatchBuilder(self.recorder, finder.exact, self.programs[:1], left, finder.loops)
         named = {p: self.arguments[n].passed for p, n in finder.pointers.items()}
         waiting = [np.arange(i, min(i + BATCH, len(self.programs))) for i in range(0, len(self.programs), BATCH)]
         with interpreting(self.recorder, builder):
-            function, bound = bind(finder.kernel, {**self.scalars, **named}, builder.form)
+            function, bound = bind(finder.kernel, {**self.scalars[0], **named}, builder.form)
             mark(tuple(bound.values()), None)
             while waiting:
                 numbers = waiting.pop()
-                builder.start(finder.shown(self.grid), self.programs[numbers])
+                at = self.at[numbers]
+                builder.start(self.shown_grids[at], self.programs[numbers],
+                              {n: v[at][:, None] for n, v in self.lengths.items()})  # fmt: skip
                 try:
                     with faults_of(finder.source):
-                        function(**bound)
+                        function(**bound | self.differing(bound, at))
                 except Parted as parted:
                     waiting += [numbers[g] for g in parted.groups]
                     continue
@@ -119,6 +158,20 @@ class Check:
                     self.check_part(cut, builder.accesses, numbers)
         self.check_stored()
 
+    def differing(self, bound: Mapping[str, object], at: np.ndarray) -> dict[str, object]:
+        """Parameters that are not the same at all sizes, as they are at those of `at`."""
+        if len(self.several) == 1:
+            return {}
+        found: dict[str, object] = {}
+        for name, first in self.scalars[0].items():
+            each = [scalars[name] for scalars in self.scalars]
+            if name in bound and any(v != first for v in each):
+                found[name] = number_of(np.array(each)[at])
+        for t in self.finder.binding.all:
+            if t.block and t.pointer in bound:
+                set_length(bound[t.pointer], self.lengths[t.name][at])
+        return found
+
     def check(self, access: Access, numbers: np.ndarray) -> None:
         name = access.argument
         if access.kind == "store":
@@ -126,7 +179,7 @@ class Check:
                 raise KernelFault(f"stores to {name}, which is an argument and not a result", access.line,
                                   "name it as a result of the kernel item")
             self.lines[name] = access.line
-            self.count(access)
+            self.count(access, numbers)
             mode = "block"
         elif name in self.stored:
             raise KernelFault(f"reads its result {name}, which another program may have stored or sent", access.line,
@@ -135,10 +188,11 @@ class Check:
             mode = self.modes.get(name, "whole")
         if mode == "turns":
             turns, value = self.turn(access)
-            self.hold(access, numbers, turns.lead * value, turns.each, 0)
+            self.hold(access, numbers, turns.lead * value, turns.each)
         elif mode != "whole" and self.blocks is not None:
             first = self.blocks[numbers][:, None] * self.found.block
-            self.hold(access, numbers, first, self.found.block, self.sizes[self.finder.row] if mode == "wrap" else 0)
+            rows = self.extent(self.finder.row, numbers) if mode == "wrap" else None
+            self.hold(access, numbers, first, self.found.block, rows)
 
     def check_part(self, cut: str, accesses: Sequence[Access], numbers: np.ndarray) -> None:
         """Of a size of the result that is sharded a program reads only the block that it stores."""
@@ -154,7 +208,8 @@ class Check:
             dims = self.finder.binding.tensor(access.argument).dims
             if access.kind == "load" and DimRef(cut) in dims:
                 last = dims.index(DimRef(cut)) == len(dims) - 1
-                self.hold(access, numbers, least // size * size, size, self.sizes[cut], last, least < 1 << 62)
+                self.hold(access, numbers, least // size * size, size, self.extent(cut, numbers), last,
+                          least < 1 << 62)  # fmt: skip
 
     def turn(self, access: Access) -> tuple[Turns, np.ndarray]:
         """The loop that a load stands in, and its variable's value."""
@@ -166,37 +221,74 @@ class Check:
         raise KernelFault(f"loads {access.argument} outside of the loops over its rows", access.line, MEND)
 
     def hold(
-        self, access: Access, numbers: np.ndarray, first: np.ndarray, count: int, modulus: int, columns: bool = False,
-        asked: np.ndarray | bool = True,
+        self, access: Access, numbers: np.ndarray, first: np.ndarray, count: int, modulus: np.ndarray | None = None,
+        columns: bool = False, asked: np.ndarray | bool = True,
     ) -> None:  # fmt: skip
         """Every row (or column) that a program touches, where it is `asked`, is one of `count` from `first` on, modulo
-        `modulus` if it is not 0."""
+        `modulus` if there is one."""
         at, used = access.lanes.along(columns)
-        away = (at - first) % modulus if modulus else at - first
+        away = (at - first) % modulus if modulus is not None else at - first
         bad = np.argwhere(used & asked & ((away < 0) | (away >= count)))
         if bad.size:
             program, lane = bad[0]
             found, begin = (np.broadcast_to(v, away.shape)[program, lane] for v in (at, first))
-            who = tuple(self.programs[numbers[min(program, len(numbers) - 1)]].tolist())
+            number = numbers[min(program, len(numbers) - 1)]
+            who = tuple(self.programs[number].tolist())
             what = "column" if columns else "row"
             raise KernelFault(
                 f"program {who} {access.kind}s {what} {found} of {access.argument}; what others do would be {what}s "
-                f"{begin} to {begin + count - 1} (with {self.shown})", access.line, MEND,
+                f"{begin} to {begin + count - 1} (with {self.shown(self.at[number])})", access.line, MEND,
             )  # fmt: skip
 
-    def count(self, access: Access) -> None:
+    def count(self, access: Access, numbers: np.ndarray) -> None:
         """Adds up what stands for the stored elements of each row."""
         lanes, stored, weights = access.lanes, self.stored[access.argument], self.weights[access.argument]
         values = np.where(lanes.column_mask, weights[np.where(lanes.column_mask, lanes.columns, 0)], np.uint64(0))
         if not lanes.paired:
             values = values.sum(axis=1, keepdims=True, dtype=np.uint64)
-        rows, values, used = np.broadcast_arrays(lanes.rows, values, lanes.row_mask)
+        rows = lanes.rows + self.begins[access.argument][self.at[numbers]][:, None]
+        rows, values, used = np.broadcast_arrays(rows, values, lanes.along(False)[1])
         np.add.at(stored, rows[used], values[used])
 
     def check_stored(self) -> None:
         for name, stored in self.stored.items():
-            wanted = self.weights[name].sum(dtype=np.uint64)
+            weights, rows = self.weights[name], np.diff(self.begins[name])
+            wanted = weights.sum(dtype=np.uint64)
+            if len(self.arguments[name].shape) == 1:
+                wanted = np.array([weights[:n].sum(dtype=np.uint64) for n in self.lengths[name]]).repeat(rows)
             wrong = np.flatnonzero(stored != wanted)
             if wrong.size and self.arguments[name].cols:
-                raise KernelFault(f"does not store each element of row {wrong[0]} of {name} once (with {self.shown})",
+                which = int(np.searchsorted(self.begins[name], wrong[0], "right")) - 1
+                row = wrong[0] - self.begins[name][which]
+                raise KernelFault(f"does not store each element of row {row} of {name} once (with {self.shown(which)})",
                                   self.lines.get(name, self.finder.line), MEND)
+
+
+def programs_of(grid: tuple[int, int, int]) -> np.ndarray:
+    """Their ids, [programs, 3], the first axis fastest."""
+    x, y, z = grid
+    number = np.arange(x * y * z)
+    return np.stack([number % x, number // x % y, number // (x * y)], axis=1)
+
+
+def number_of(values: np.ndarray) -> tl.tensor:
+    """An integer parameter that is `values` in the programs of a batch."""
+    kind = upstream._implicit_cvt(int(values.max())).dtype
+    data = values.astype(np.int64 if kind == tl.int64 else np.int32)
+    handle = upstream.TensorHandle(data[:1], kind)
+    set_each(handle, data)
+    return tl.tensor(handle, kind)
+
+
+def set_length(descriptor, values: np.ndarray) -> None:
+    """How many rows a descriptor that is made on the host has."""
+    length = descriptor.handle.shape[0]
+    length.data = values[:1].astype(length.data.dtype)
+    set_each(length, values.astype(length.data.dtype))
+
+
+def set_each(handle: upstream.TensorHandle, values: np.ndarray) -> None:
+    handle.attr[MARK] = None
+    handle.attr.pop(EACH, None)
+    if (values != values[0]).any():
+        handle.attr[EACH] = Spread((values[:, None],))

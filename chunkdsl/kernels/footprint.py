@@ -12,7 +12,7 @@ and several blocks each way, and some programs at the largest. What does not fit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 import numpy as np
@@ -21,20 +21,20 @@ import torch
 from chunkdsl.ir.types import DimRef, evaluate
 from chunkdsl.kernels.addresses import exact_loads
 from chunkdsl.kernels.beside import check_beside
-from chunkdsl.kernels.binding import Binding, Stride
+from chunkdsl.kernels.binding import Binding, BoundTensor, Stride
 from chunkdsl.kernels.edges import edge_inside
 from chunkdsl.kernels.every_program import check_every_program
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.loops import MANY, persistent_step
 from chunkdsl.kernels.order import Order, fits, orders
+from chunkdsl.kernels.sizes_tried import alike, shorter
 from chunkdsl.kernels.source import KernelSource
-from chunkdsl.kernels.trace import Argument, Recorder, Touch, trace
+from chunkdsl.kernels.trace import EVEN, Argument, Recorder, Touch, trace
 from chunkdsl.kernels.turns import Turns, candidate_loops, fit_turns
 from chunkdsl.record import record
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 DTYPES |= {"i32": torch.int32, "i64": torch.int64}
-SHORT, LONG = 160, 512  # sizes above LONG are traced at about SHORT elements, with their powers of two kept up to 256
 TALL = 8192  # rows at which the block of a program is looked for
 PADDING = 16  # elements by which strided rows are longer than their contents in a trace
 
@@ -61,7 +61,8 @@ class Footprint:
 class Question:
     """What a spec wants of a kernel: `gathered` arguments arrive row by row, `sent`: the result is given away row by
     row. `sizes`: of every size the largest value. `cuts`: sizes of the result that are sharded, so that the kernel
-    runs on parts of them. `parted`: all sizes that are sharded. `fixed`: those that are the same in every call."""
+    runs on parts of them. `parted`: all sizes that are sharded. `fixed`: those that are the same in every call. `ranges`: of those
+    that a call may choose, and that are not sharded, the least value and the step to the next."""
 
     source: KernelSource
     binding: Binding
@@ -71,22 +72,7 @@ class Question:
     cuts: tuple[str, ...] = ()
     parted: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
-
-
-def shorter(value: int) -> int:
-    """A small stand-in for a large size."""
-    if value <= LONG:
-        return value
-    power = gcd(value, 256)
-    times = -(-SHORT // power)
-    return power * (times + 1 - times % 2)
-
-
-def alike(wanted: int, most: int, block: int) -> int:
-    """A size up to `most` whose last block of `block` is as long as that of `wanted`: surplus rows of a ragged block
-    show only where there is a block before it."""
-    short = most - (most - wanted) % block
-    return wanted if wanted <= most else short if short > 0 else most
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Finder:
@@ -126,14 +112,23 @@ class Finder:
 
     # ---- traces
 
+    @staticmethod
+    def shape(t: BoundTensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(max(0, evaluate(d, sizes)) for d in t.dims)
+
+    def argument(self, t: BoundTensor, sizes: Mapping[str, int]) -> Argument:
+        shape = self.shape(t, sizes)
+        pitch = max(1, shape[-1] if shape else 1) + (PADDING if t.strided and len(shape) > 1 else 0)
+        dtype = DTYPES[t.dtype or self.binding.tensors[0].dtype]
+        return Argument(t.name, shape, dtype, pitch, self.binding.block_of(t))
+
     def arguments(self, sizes: Mapping[str, int]) -> list[Argument]:
-        made = []
-        for t in self.binding.all:
-            shape = tuple(max(0, evaluate(d, sizes)) for d in t.dims)
-            pitch = max(1, shape[-1] if shape else 1) + (PADDING if t.strided and len(shape) > 1 else 0)
-            dtype = DTYPES[t.dtype or self.binding.tensors[0].dtype]
-            made.append(Argument(t.name, shape, dtype, pitch, self.binding.block_of(t)))
-        return made
+        return [self.argument(t, sizes) for t in self.binding.all]
+
+    def has_descriptor(self, t: BoundTensor, shape: tuple[int, ...]) -> bool:
+        """Can a descriptor of a tensor of this shape be made, if the kernel takes it by one?"""
+        size = DTYPES[t.dtype or self.binding.tensors[0].dtype].itemsize
+        return not t.block or all(n * size % EVEN == 0 for n in shape[-1:])
 
     def touches(self, sizes: Mapping[str, int], programs=None) -> list[Touch]:
         return self.trace(sizes, programs).touches
@@ -150,7 +145,9 @@ class Finder:
     def launch(self, sizes: Mapping[str, int]) -> tuple[list[Argument], dict[str, object]]:
         """What the kernel is given: tensors, and the other parameters."""
         arguments = self.arguments(sizes)
-        by_name = {a.name: a for a in arguments}
+        return arguments, self.scalars(sizes, {a.name: a for a in arguments})
+
+    def scalars(self, sizes: Mapping[str, int], by_name: Mapping[str, Argument]) -> dict[str, object]:
         scalars: dict[str, object] = dict(self.binding.constants)
         for name, value in self.binding.scalars:
             if isinstance(value, Stride):
@@ -159,7 +156,7 @@ class Finder:
                 scalars[name] = value if isinstance(value, float | bool | str) else evaluate(value, sizes)
         if self.step and self.step != "num_programs":
             scalars[self.step] = MANY
-        return arguments, scalars
+        return scalars
 
     def shown(self, grid: tuple[int, int, int]) -> tuple[int, int, int]:
         """The grid that the kernel sees."""

@@ -176,12 +176,19 @@ class KernelTiles(Dealing):
         cuts = tuple(kernel.binding.results[0].dims[i].name for i in dims)
         parted = frozenset(name for name, e in extents.items() if e.sharded or isinstance(e.size, Share))
         fixed = frozenset(extents) - parted - {n for n, e in extents.items() if not isinstance(e.size, int)}
+        ranges = {
+            name: (-(-r.low // r.step) * r.step, r.step)
+            for name, e in extents.items()
+            if name not in parted and isinstance(e.size, DimRef) and (r := self.program.ranges.get(e.size.name))
+        }
         typed = [replace(t, dtype=self._held_dtype(a)) for t, a in zip(kernel.binding.tensors, value.args, strict=True)]
         made = [replace(r, dtype=self._dtype(v)) for r, v in zip(kernel.binding.results, values, strict=True)]
         binding = replace(kernel.binding, tensors=tuple(typed), results=tuple(made))
         try:
             by_ticket(kernel.source)  # a text that cannot be rewritten is not run
-            found = find_footprint(Question(kernel.source, binding, gathered, sent, sizes, cuts, parted, fixed))
+            found = find_footprint(
+                Question(kernel.source, binding, gathered, sent, sizes, cuts, parted, fixed, ranges)
+            )
             return found, (definitions(kernel.source), by_ticket(kernel.source, found.turns))
         except KernelFault as fault:
             path, line = kernel.source.path, fault.line

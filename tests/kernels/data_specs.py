@@ -57,3 +57,31 @@ def programs_spec(path: str, names: Iterable[str], odd: int) -> str:
     """Kernels of whose programs one may be out of line."""
     plain = dict(tensors="X", bound=ROWS, grid="m", params="x", args="all_gather(x)", path=path, odd=odd, policy=COPY)
     return ODD + "".join(ODD_ITEM.format(**{**plain, **OTHERS.get(name, {})}, name=name) for name in names)
+
+
+SIZED = """
+mesh tp[2]
+dim M = 1..300
+dim K = 8..32 step 8
+tensor x : bf16[M @ tp, 32]
+tensor q : bf16[K, 32]
+"""
+SIZED_ITEM = """
+kernel k_{name}(X{own}) -> Y = "tests/kernels/kernel_zoo_sizes.py" : {name} {{
+    X = x_ptr : [m, 32]
+{bound}    Y = y_ptr : [m, 32]
+    arg M = m
+    grid = {grid}
+    const {constants}
+}}
+op {name}(x{given}) -> y {{ y = k_{name}(all_gather(x){given}) with {{ {policy} }} }}
+"""
+SECOND = dict(own=", Q", bound="    Q = q_ptr : [s, 32]\n    arg K = s\n", given=", q")
+
+
+def sizes_spec(names: Iterable[str], constants: str, grid: str = "m") -> str:
+    """Kernels of which a size may be out of line."""
+    shared = dict(policy=COPY, constants=constants, grid=grid, own="", bound="", given="")
+    return SIZED + "".join(
+        SIZED_ITEM.format(**shared | (SECOND if n == "odd_height" else {}), name=n) for n in names
+    )

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from data_specs import programs_spec
+from data_specs import programs_spec, sizes_spec
 from kernel_specs import ROOT, checked, gathered
 
 from chunkdsl.kernels import answers, footprint
-from chunkdsl.kernels.every_program import Check
+from chunkdsl.kernels.every_program import OPERATIONS, Check
 
 PATH = "tests/kernels/kernel_zoo_programs.py"
 LINES = (ROOT / PATH).read_text().splitlines()
@@ -38,7 +38,8 @@ def said():
 
 
 def messages(text: str) -> dict[str, list[str]]:
-    found = {name: [] for name in REFUSED}
+    """What is said of each op."""
+    found = {line.split("(")[0].split()[1]: [] for line in text.splitlines() if line.startswith("op ")}
     for d in checked(text).report.diagnostics:
         item = text[: d.span.start].rindex("\nop ") + 4
         found[text[item : text.index("(", item)]].append(f"{d.code}: {d.message}")
@@ -73,26 +74,63 @@ def test_many_programs_at_once_touch_what_each_does_alone(name, monkeypatch):
     compared = []
 
     def compare(finder, found, small, traced):
-        sizes = sorted(traced, key=lambda s: np.prod(finder.grid(s)))[1]
-        check = Check(finder, found, sizes)
+        """One size that has several blocks, and at once with it those that differ from it in rows alone."""
+        first = sorted(traced, key=lambda s: np.prod(finder.grid(s)))[1]
+        several = [first] + [{**first, finder.row: rows} for rows in (finder.block + 3, 1)]
+        check = Check(finder, found, several)
         batch = {}
         monkeypatch.setattr(check, "check", lambda access, numbers: [
-            batch.setdefault((tuple(check.programs[n].tolist()), access.kind, access.argument, access.line),
-                             set()).update(touched(access.lanes, i))
+            batch.setdefault((int(check.at[n]), tuple(check.programs[n].tolist()), access.kind, access.argument,
+                              access.line), set()).update(touched(access.lanes, i))
             for i, n in enumerate(numbers)
         ])  # fmt: skip
         monkeypatch.setattr(check, "check_stored", lambda: None)
-        check.run()
+        check.run([OPERATIONS])
         single = {}
-        for t in finder.touches(sizes):
-            rows, columns = t.rows.tolist(), t.columns.tolist()
-            assert t.kind == "load" or len(t.elements) == len(rows) * len(columns)
-            found = single.setdefault((t.program, t.kind, t.argument, t.line), set())
-            found.update((r, c) for r in rows for c in columns)
+        for at, sizes in enumerate(several):
+            for t in finder.touches(sizes):
+                rows, columns = t.rows.tolist(), t.columns.tolist()
+                assert t.kind == "load" or len(t.elements) == len(rows) * len(columns)
+                found = single.setdefault((at, t.program, t.kind, t.argument, t.line), set())
+                found.update((r, c) for r in rows for c in columns)
         compared.append((single, {k: v for k, v in batch.items() if v}))
 
     monkeypatch.setattr(footprint, "check_every_program", compare)
     monkeypatch.setattr(answers, "_answers", {})
     checked(gathered(name))
     ((single, batch),) = compared
-    assert single == batch and len(single) > 2
+    assert single == batch and {key[0] for key in single} == {0, 1, 2}
+
+
+SIZES = {  # kernels of tests/kernels/kernel_zoo_sizes.py, and what is said: right at nearly all sizes, not at all
+    "odd_residue": "(with m = 11)",
+    "odd_size": "(with m = 133)",
+    "odd_folded": "(with m = 264)",
+    "odd_from_above": "(with m = 134)",
+    "odd_grid": "(with m = 133)",
+    "odd_quotient": "(with m = 132)",
+    "odd_height": ", s = 24)",
+    "odd_branch": "(with m = 133)",
+    "odd_store": "does not store each element of row 0 of Y once (with m = 133)",
+    "odd_outside": "a load outside the declared shape of X [133 x 32], by program (132, 0, 0)",
+}
+
+
+@pytest.fixture(scope="module")
+def said_of_sizes():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        return {odd: messages(sizes_spec(SIZES, f"ODD = {odd}, N = 32")) for odd in (133, 10_000)}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_one_size_among_many_is_seen(said_of_sizes, name):
+    (found,) = said_of_sizes[133][name]
+    assert found.startswith("CD650: tests/kernels/kernel_zoo_sizes.py:") and SIZES[name] in found
+    assert said_of_sizes[10_000][name] == []
+
+
+def test_programs_without_columns_store_nothing(monkeypatch):
+    """Their masked addresses reach into the next row, and beyond the last."""
+    monkeypatch.chdir(ROOT)
+    assert messages(sizes_spec(["wider_grid"], "N = 16", "m, 3")) == {"wider_grid": []}
