@@ -33,7 +33,7 @@ from chunkdsl.kernels.spread import (
 )
 from chunkdsl.kernels.spread_rules import ELEMENTWISE, SPREADS, added
 from chunkdsl.kernels.taint import MARK, handles_in, joined, taint_of
-from chunkdsl.kernels.trace import Argument, Program, Recorder, rounds_of
+from chunkdsl.kernels.trace import Argument, Recorder, rounds_of
 from chunkdsl.kernels.tracked import TrackedBuilder, is_there
 from chunkdsl.kernels.turns import Loop, loops_by_function
 from chunkdsl.record import record
@@ -69,8 +69,8 @@ class BatchBuilder(TrackedBuilder):
         self._lengths: Mapping[str, np.ndarray] = {}
 
     def start(self, grids: np.ndarray, programs: np.ndarray, lengths: Mapping[str, np.ndarray]) -> None:
-        """The kernel runs next for these. `grids`: [programs, 3], what each sees. `lengths`: how long the first dimension
-        of each argument is for it, [programs, 1]."""
+        """The kernel runs next for these. `grids`: [programs, 3], what each sees. `lengths`: how long the first
+        dimension of each argument is for it, [programs, 1]."""
         self.programs, self.accesses = programs, []
         self._grids, self._lengths = grids, lengths
         self.place(tuple(grids[0].tolist()), tuple(programs[0].tolist()))

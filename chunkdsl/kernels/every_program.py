@@ -3,8 +3,8 @@
 Traces at small sizes, and of some programs at the largest, do not see `if row == 157`. Here each program's loads of
 what is gathered are held against its block of rows, its stores too, and every element of a result is stored once: row
 by row, the sums of random numbers that stand for the elements are those of a result that is whole (a fingerprint of 64
-bits, after Carter and Wegman's classes of hash functions). Of the largest sizes only those of the result are
-taken. A kernel whose programs go on too differently is looked at with fewer rows, or sizes, as many as OPERATIONS allow.
+bits, after Carter and Wegman's classes of hash functions). Of the largest sizes only those of the result are taken.
+A kernel whose programs go on too differently is looked at with fewer rows, or sizes, as many as OPERATIONS allow.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from chunkdsl.kernels.every_program import check_every_program
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.loops import MANY, persistent_step
 from chunkdsl.kernels.order import Order, fits, orders
-from chunkdsl.kernels.sizes_tried import alike, shorter
+from chunkdsl.kernels.sizes_tried import alike, shorter, telling_size
 from chunkdsl.kernels.source import KernelSource
 from chunkdsl.kernels.trace import EVEN, Argument, Recorder, Touch, trace
 from chunkdsl.kernels.turns import Turns, candidate_loops, fit_turns
@@ -61,8 +61,8 @@ class Footprint:
 class Question:
     """What a spec wants of a kernel: `gathered` arguments arrive row by row, `sent`: the result is given away row by
     row. `sizes`: of every size the largest value. `cuts`: sizes of the result that are sharded, so that the kernel
-    runs on parts of them. `parted`: all sizes that are sharded. `fixed`: those that are the same in every call. `ranges`: of those
-    that a call may choose, and that are not sharded, the least value and the step to the next."""
+    runs on parts of them. `parted`: all sizes that are sharded. `fixed`: those that are the same in every call.
+    `ranges`: of those that a call may choose, and that are not sharded, the least value and the step to the next."""
 
     source: KernelSource
     binding: Binding
@@ -269,6 +269,10 @@ class Finder:
         if order is None:
             raise KernelFault("its programs go through the row blocks in an order that is not known", self.line,
                               "row by row, column by column, and groups of rows or columns are known")
+        other = replace(order, turned=not order.turned)
+        if telling := telling_size(self, order, other, seen[0][0]):
+            touches = self.touches(telling)
+            order = next((o for o in (order, other) if self.ordered(o, telling, touches, block)), order)
         several = any(self.grid(s) != (-(-s[self.row] // block), 1, 1) for s, _ in seen)
         return Footprint(block, order, tuple(reads.items()), column if self.step else 0, self.step, column * several)
 

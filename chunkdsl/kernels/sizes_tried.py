@@ -1,5 +1,5 @@
-"""Sizes at which a kernel is looked at: small ones that stand for large ones in traces (`footprint`), and those at which
-every program is held beside them (`every_program`).
+"""Sizes at which a kernel is looked at: small ones that stand for large ones in traces (`footprint`), and those at
+which every program is held beside them (`every_program`).
 
 What a kernel does may hang on a size itself: on its residue, or on whether it is one number. Runs of neighbouring sizes
 show the first; for the second the kernel's text says where to look, since a size is compared with what stands in it. A
@@ -14,10 +14,13 @@ from collections.abc import Iterator, Mapping
 from math import gcd
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from chunkdsl.kernels.source import KernelSource
 
 if TYPE_CHECKING:
     from chunkdsl.kernels.footprint import Finder
+    from chunkdsl.kernels.order import Order
 
 SHORT, LONG = 160, 512  # sizes above LONG are traced at about SHORT elements, with their powers of two kept up to 256
 RUN = 32  # neighbouring sizes
@@ -44,6 +47,18 @@ def alike(wanted: int, most: int, block: int) -> int:
     show only where there is a block before it."""
     short = most - (most - wanted) % block
     return wanted if wanted <= most else short if short > 0 else most
+
+
+def telling_size(finder: Finder, order: Order, other: Order, small: Mapping[str, int]) -> dict[str, int] | None:
+    """With few blocks of rows, at which two orders of the same groups differ: the samples need not show it."""
+    most = finder.q.sizes[finder.row]
+    for blocks in range(2, min(2 * order.group + 2, -(-most // finder.block) + 1)):
+        sizes = {**small, finder.row: min(blocks * finder.block, most)}
+        columns = int(np.prod(finder.grid(sizes))) // blocks
+        pairs = [(b, c, blocks, columns) for b in range(blocks) for c in range(columns)]
+        if any(order.number(*pair) != other.number(*pair) for pair in pairs):
+            return sizes
+    return None
 
 
 def more_sizes(finder: Finder, small: Mapping[str, int]) -> list[dict[str, int]]:
@@ -89,8 +104,8 @@ def values(numbers: set[int], moduli: set[int], low: int, step: int, most: int, 
 
 
 def numbers_of(source: KernelSource, constants: Mapping[str, object]) -> tuple[set[int], set[int]]:
-    """Whole numbers above 0 that stand in a kernel, its helpers and constants, or that the spec pins, and what operations
-    on them alone make; and those by which something is divided, or with which it is masked."""
+    """Whole numbers above 0 that stand in a kernel, its helpers and constants, or that the spec pins, and what
+    operations on them alone make; and those by which something is divided, or with which it is masked."""
     known = {n: v for n, v in constants.items() if type(v) is int}
     for name, node in source.definitions.items():
         if isinstance(node, ast.Assign) and (value := folded(node.value, known)) is not None:

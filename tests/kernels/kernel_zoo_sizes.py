@@ -1,4 +1,4 @@
-"""Kernels that do something else at few sizes of their rows, M, or of another argument, K: at ODD, or at others that follow from it."""
+"""Kernels that do something else at few sizes of their rows, M, or of another argument, K: at ODD, or by residue."""
 
 import triton
 import triton.language as tl
