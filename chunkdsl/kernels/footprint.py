@@ -271,8 +271,9 @@ class Finder:
                               "row by row, column by column, and groups of rows or columns are known")
         other = replace(order, turned=not order.turned)
         if telling := telling_size(self, order, other, seen[0][0]):
-            touches = self.touches(telling)
-            order = next((o for o in (order, other) if self.ordered(o, telling, touches, block)), order)
+            sizes, program = telling
+            touches = self.touches(sizes, [program])
+            order = next((o for o in (order, other) if self.ordered(o, sizes, touches, block)), order)
         several = any(self.grid(s) != (-(-s[self.row] // block), 1, 1) for s, _ in seen)
         return Footprint(block, order, tuple(reads.items()), column if self.step else 0, self.step, column * several)
 

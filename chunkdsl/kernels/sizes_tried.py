@@ -49,15 +49,17 @@ def alike(wanted: int, most: int, block: int) -> int:
     return wanted if wanted <= most else short if short > 0 else most
 
 
-def telling_size(finder: Finder, order: Order, other: Order, small: Mapping[str, int]) -> dict[str, int] | None:
-    """With few blocks of rows, at which two orders of the same groups differ: the samples need not show it."""
+def telling_size(finder: Finder, order: Order, other: Order, small: Mapping[str, int]):
+    """(sizes with few blocks of rows, a program for which two orders of the same groups differ there), which the samples
+    need not show; None if they do not differ."""
     most = finder.q.sizes[finder.row]
     for blocks in range(2, min(2 * order.group + 2, -(-most // finder.block) + 1)):
         sizes = {**small, finder.row: min(blocks * finder.block, most)}
         columns = int(np.prod(finder.grid(sizes))) // blocks
         pairs = [(b, c, blocks, columns) for b in range(blocks) for c in range(columns)]
-        if any(order.number(*pair) != other.number(*pair) for pair in pairs):
-            return sizes
+        for pair in pairs:
+            if order.number(*pair) != other.number(*pair):
+                return sizes, order.program(order.number(*pair), finder.grid(sizes))
     return None
 
 
