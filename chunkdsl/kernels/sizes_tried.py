@@ -50,8 +50,8 @@ def alike(wanted: int, most: int, block: int) -> int:
 
 
 def telling_size(finder: Finder, order: Order, other: Order, small: Mapping[str, int]):
-    """(sizes with few blocks of rows, a program for which two orders of the same groups differ there), which the samples
-    need not show; None if they do not differ."""
+    """(sizes with few blocks of rows, a program for which two orders of the same groups differ there), which the
+    samples need not show; None if they do not differ."""
     most = finder.q.sizes[finder.row]
     for blocks in range(2, min(2 * order.group + 2, -(-most // finder.block) + 1)):
         sizes = {**small, finder.row: min(blocks * finder.block, most)}
