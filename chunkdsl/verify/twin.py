@@ -7,12 +7,13 @@ those of the spec, so the twin's source differs from the shipped one in numbers 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 
 from chunkdsl.ir.layouts import Cyclic
 from chunkdsl.ir.meshes import World, ranks_of
 from chunkdsl.ir.policy import ChunkRows, FuseFrom
-from chunkdsl.ir.types import DimRange, Share, SymSize, dims_in
+from chunkdsl.ir.types import DimRange, DimRef, Share, SymSize, dims_in, evaluate
 from chunkdsl.lower.facts import ROWWISE
 from chunkdsl.plan.ahead import Ahead
 from chunkdsl.plan.body import KernelBody
@@ -27,6 +28,7 @@ ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
 SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 9, 64, (96, 256)  # exchanges: two blocks, and payloads of all forms
 SMALL_UNIT = 96  # their columns: with fewer, they would need many rows, and thereby programs
 TALL, LONG_BLOCK, SHORT_BLOCK = 128, 40, 8  # of a cyclic layout: rows of a tile; blocks of two and a half, half a tile
+MASKS = ("mask", "boundary_check", "descriptor")  # words of what keeps an access inside
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
 
@@ -36,7 +38,8 @@ def shrink(schedule: Schedule, world: World) -> Schedule:
     long_rows = small and any(op.exchange.long_rows for op in schedule.ops)
     sizes = Sizes(schedule, ranks_of(world), (SMALL_UNIT << long_rows) if small else UNIT)
     rows = (1, SMALL_ROWS) if small else (ranks_of(world), ROWS)
-    ranges = tuple(twin_range(r, *rows) for r in schedule.ranges)
+    limits = row_limits(schedule)
+    ranges = tuple(twin_range(r, *rows, limits.get(DimRef(r.name))) for r in schedule.ranges)
     twins = tuple(twin_op(op, sizes) for op in open_gates(schedule, world).ops)
     return replace(schedule, ranges=ranges, ops=twins)
 
@@ -55,11 +58,30 @@ def open_gates(schedule: Schedule, world: World) -> Schedule:
     return replace(schedule, ops=tuple(map(opened, schedule.ops)))
 
 
-def twin_range(r: DimRange, world: int, rows: int = ROWS) -> DimRange:
-    """Bounds for `rows` in every shard; small steps stay steps."""
+def twin_range(r: DimRange, world: int, rows: int = ROWS, limit: int | None = None) -> DimRange:
+    """Bounds for `rows` in every shard, or for `limit` in all; small steps stay steps."""
     step = 1 if r.step == 1 else 4
     low = min(r.low, step) if r.low else 0
-    return replace(r, low=low, high=max(low, world * rows), step=step)
+    high = world * rows if limit is None else min(limit, world * rows) // step * step
+    return replace(r, low=low, high=max(low, high), step=step)
+
+
+def bodies(schedule: Schedule) -> Iterator[tuple[KernelBody, SymSize, int]]:
+    """Each user's kernel with the rows of its launch and the most of them."""
+    highs = {r.name: r.high for r in schedule.ranges}
+    for n in (n for op in schedule.ops for n in op.launches if n.body):
+        yield n.body, n.rows, evaluate(n.rows, highs)
+
+
+def row_limits(schedule: Schedule) -> dict[SymSize, int]:
+    """Most rows in the twin, where users' kernels go through few blocks of them: not more blocks than the spec allows.
+    What is known of a kernel (its order, whether a program takes all rows) holds for so many."""
+    limits: dict[SymSize, int] = {}
+    for body, rows, most in bodies(schedule):
+        if body.block:
+            blocks = -(-most // body.block)
+            limits[rows] = min(limits.get(rows, most), blocks * twin_body(body, most).block)
+    return limits
 
 
 class Sizes:
@@ -71,15 +93,18 @@ class Sizes:
         self.world = world
         self.kept = {size for body in walk(schedule, KernelBody) for size in tied_sizes(body)}
         self.units: dict[int, int] = {}
-        for body in walk(schedule, KernelBody):
-            for size, unit_of in even_sizes(body).items():
+        for body, _, most in bodies(schedule):
+            for size, unit_of in even_sizes(body, most).items():
                 self.units[size] = max(unit_of, self.units.get(size, 1))
         used = {(whole(e.size), cut(e)) for e in walk(schedule, Extent)}
         used = {(size, sharded) for size, sharded in used if isinstance(size, int) and size > 3}
         rows = {whole(n.rows) for op in schedule.ops for n in op.launches}
         rows |= {whole(a.rows) for a in walk(schedule, Ahead)}
         rows = {size for size in rows if isinstance(size, int) and size > 3}
-        self.rows = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
+        limits = row_limits(schedule)
+        many = {size: (ROWS + TILE * i) * world for i, size in enumerate(sorted(rows))}
+        self.rows = {size: min(small, limits.get(size, small)) for size, small in many.items()}
+        self.most = {body: most for body, _, most in bodies(schedule)}
         others = enumerate(sorted(u for u in used if u[0] not in rows))
         self.sizes = {u: (unit + TILE * i) * (world if u[1] else 1) for i, u in others}
         deals = [x for x in walk(schedule, Deal) if (x.cols.size, True) in self.sizes]
@@ -160,7 +185,7 @@ def rebuild(value, sizes: Sizes, tile_rows: int = 0):
         return replace_chunks(OpSchedule(**made), chunks)
     if isinstance(value, Launch) and value.body:
         made = {f.name: rebuild(getattr(value, f.name), sizes) for f in fields(value)}
-        body = twin_body(made["body"])
+        body = twin_body(made["body"], sizes.most[value.body])
         tiling = replace(value.tiling, bm=max(1, body.block), piece_rows=4, piece_cols=TILE)
         return Launch(**{**made, "rows": sizes.of(value.rows, True), "body": body, "tiling": tiling})
     if isinstance(value, Moves):
@@ -186,25 +211,29 @@ def tied_sizes(body: KernelBody) -> set[int]:
     return sizes & {v for _, v in body.constants if isinstance(v, int)}
 
 
-def even_sizes(body: KernelBody) -> dict[int, int]:
-    """Sizes that are multiples of a block of the kernel, and of what they must be in the twin: a constant that is true
-    or false may say that they are, as the one that a heuristic chooses."""
-    if not any(isinstance(v, bool) for _, v in body.constants):
+def even_sizes(body: KernelBody, most: int) -> dict[int, int]:
+    """Sizes that are multiples of a block of the kernel, and of what they must be in the twin: of a kernel without
+    masks, as what it meets never is ragged, and of one with a constant that may say so."""
+    masked = any(word in text for _, text in body.untouched for word in MASKS)
+    if masked and not any(isinstance(v, bool) for _, v in body.constants):
         return {}
-    pairs = zip(body.constants, twin_body(body).constants, strict=True)
+    pairs = zip(body.constants, twin_body(body, most).constants, strict=True)
     blocks = [(v, w) for (_, v), (_, w) in pairs if isinstance(v, int) and v >= TILE and not v & (v - 1)]
     sizes = {e.size for t in body.tensors for e in t.shape if isinstance(e.size, int)}
     found = {s: max((w for v, w in blocks if s % v == 0), default=1) for s in sizes}
     return {s: w for s, w in found.items() if w > 1}
 
 
-def twin_body(body: KernelBody) -> KernelBody:
-    """A user's kernel with smaller tiles: constants that its grid names are tile sizes. Only powers of two shrink."""
+def twin_body(body: KernelBody, most: int) -> KernelBody:
+    """A user's kernel with smaller tiles: constants that its grid names are tile sizes. Only powers of two shrink, and
+    none of a kernel of which one program takes all rows, `most` of them: its block is no constant's."""
     named = set().union(*(dims_in(g) for g in body.grid))
     tiles = {v: TILE for n, v in body.constants if n in named and isinstance(v, int) and v > TILE and not v & (v - 1)}
     numbers = any(isinstance(b, int) and b > 1 for t in body.tensors for b in t.block)
     if numbers or {n for t in body.turns for n in (t.lead, t.each)} & tiles.keys():
         tiles = {}  # which constant these follow is not known
+    if body.block >= most and body.block not in tiles:
+        tiles = {}
     constants = tuple((n, tiles.get(v, v) if n in named else v) for n, v in body.constants)
     small = dict(constants=constants, block=tiles.get(body.block, body.block))
     return replace(body, **small, columns=tiles.get(body.columns, body.columns))

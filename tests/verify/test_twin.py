@@ -187,3 +187,46 @@ def test_the_gates_of_a_twin_let_calls_through():
     ):
         op = replace(shipped.ops[0], gate=Gate(captured, "nccl", eager=Gate(eager, "nccl", ((2, eager),))))
         assert shrink(replace(shipped, ops=(op,)), 2).ops[0].gate == kept
+
+
+@pytest.mark.parametrize("most, block, rows", [(64, 64, 64), (256, TILE, 2 * TILE), (16384, TILE, None)])
+def test_a_users_kernel_goes_through_no_more_row_blocks_than_the_spec_allows(most, block, rows):
+    """What is known of it, such as its order, was found with so many. A tile of 128 rows may hold them all."""
+    path = ROOT / "specs" / "user_gemm.chunk"
+    text = path.read_text(encoding="utf-8").replace("dim M = 1..16384", f"dim M = 1..{most}")
+    twin = shrink(schedule_of(text, str(path)), 2)
+    body = twin.ops[0].launches[0].body
+    assert body.block == block and (rows is None or twin.ranges[0].high == rows)
+    assert dict(body.constants)["BM"] == (128 if most == 64 else TILE)
+
+
+UNMASKED = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(0) * n + cols
+    tl.store(y + at, 2 * tl.load(x + at%s)%s)
+"""
+
+
+@pytest.mark.parametrize("mask, columns", [("", 2 * TILE), (", mask=cols < n", 24)])
+def test_a_kernel_without_masks_gets_whole_blocks(tmp_path, mask, columns):
+    """Its columns are whole blocks in every call; of one with masks the twin has ragged ones."""
+    (tmp_path / "twice.py").write_text(UNMASKED % (mask, mask), encoding="utf-8")
+    text = f"""mesh tp[2] over nvlink
+dim M = 1..4096
+tensor x : bf16[M @ tp, 32]
+kernel k(X) -> Y = "twice.py" : twice {{
+    X = x : [m, n]
+    Y = y : [m, n]
+    arg n = n
+    grid = m, cdiv(n, BLOCK)
+    const BLOCK = {TILE}
+}}
+op f(x) -> y {{ y = k(all_gather(x)) with {{ chunk = 24 along M, via = copy_engine }} }}
+"""
+    launch = shrink(schedule_of(text, str(tmp_path / "a.chunk")), 2).ops[0].launches[0]
+    assert launch.cols.size == columns
