@@ -62,10 +62,10 @@ def test_a_built_module_runs_where_chunkdsl_is_not_installed_and_a_wrong_one_is_
     blocked.mkdir(parents=True)
     (blocked / "__init__.py").write_text("raise ImportError('chunkdsl is blocked')\n", encoding="utf-8")
     text = (small[1] / "tp_mlp.py").read_text(encoding="utf-8")
-    right = "        dist.all_reduce(out, group=self.group)\n"
+    right = "            dist.all_reduce(out, group=self.group)\n"
     assert text.count(right) == 1
     module = tmp_path / "tp_mlp.py"
-    module.write_text(text.replace(right, right + "        out += 1\n"), encoding="utf-8")
+    module.write_text(text.replace(right, right + "            out += 1\n"), encoding="utf-8")
     done = torchrun("--module", str(module), "--tokens", "1", path=blocked.parent)
     assert "DOES NOT AGREE" in done.stdout and "chunkdsl is blocked" not in done.stderr
     assert done.returncode != 0 and "exitcode  : 1 " in done.stderr

@@ -120,7 +120,7 @@ def plan_too_large(op: str, tasks: int, limit: int) -> Finding:
         chunkdsl plan long.chunk --world 64             # a chunk for each of 1,048,576 rows
 
     Mended:
-        chunkdsl plan long.chunk --world 64 --dim M=100
+        chunkdsl plan long.chunk --world 4 --dim M=100
     """
     return Finding(
         f"the plan of {op} has about {tasks:,} tasks, more than {limit:,}",

@@ -25,7 +25,8 @@ def _may_overlap(ahead: Launch, n: Launch, parameters: set[str]) -> bool:
     read = {o.source for o in n.operands if o.source not in parameters and o.source != ahead.destination.buffer}
     if n.products or n.over or n.fold or n.ahead or n.body or n.staging or n.moves or read:
         return False
-    if n.chunk_flags is None or n.chunk_flags != ahead.destination.arrived or any(m.leaving for m in ahead.moves):
+    carried = any(m.via != "copy_engine" for m in ahead.moves)
+    if n.chunk_flags is None or n.chunk_flags != ahead.destination.arrived or carried:
         return False
     if n.sums:
         plain = not n.sums.ring and n.sums.routing is None and n.sums.side == "push"

@@ -70,7 +70,7 @@ def bodies(schedule: Schedule) -> Iterator[tuple[KernelBody, SymSize, int]]:
     """Each user's kernel with the rows of its launch and the most of them."""
     highs = {r.name: r.high for r in schedule.ranges}
     for n in (n for op in schedule.ops for n in op.launches if n.body):
-        yield n.body, n.rows, evaluate(n.rows, highs)
+        yield n.body, n.rows, evaluate(whole(n.rows), highs)
 
 
 def row_limits(schedule: Schedule) -> dict[SymSize, int]:
@@ -78,7 +78,7 @@ def row_limits(schedule: Schedule) -> dict[SymSize, int]:
     What is known of a kernel (its order, whether a program takes all rows) holds for so many."""
     limits: dict[SymSize, int] = {}
     for body, rows, most in bodies(schedule):
-        if body.block:
+        if body.block and whole(rows) == rows:
             blocks = -(-most // body.block)
             limits[rows] = min(limits.get(rows, most), blocks * twin_body(body, most).block)
     return limits

@@ -37,7 +37,8 @@ def spec(tmp_path_factory):
 def test_every_wait_and_signal_of_an_instrumented_module_leaves_a_note(spec):
     text = render_module(pipeline.read_one(spec).schedule, (2,))
     right = instrumented(text)
-    assert right.count("note(") == 3 + 2 + 3 and parse_python(right), "waits, signals; the producer's, a storer's tiles"
+    added = right.count("note(") - text.count("note(")
+    assert added == 3 + 2 + 3 and parse_python(right), "waits, signals; the producer's, a storer's tiles"
     for line in ("bulk_wait(NVIDIA)", "elif ok != 0:"):
         after = right.split(line)[1].splitlines()
         assert f"note({STORED}, out_counters" in after[2], f"behind {line}"

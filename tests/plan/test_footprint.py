@@ -75,6 +75,9 @@ class Counting:
     def vote(self, value):
         return [value] * self.world
 
+    def crowd(self, programs):
+        return programs
+
     def __getattr__(self, name):
         return lambda *args, **kwargs: None
 
