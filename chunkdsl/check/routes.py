@@ -19,7 +19,7 @@ from chunkdsl.source import Source, Span
 if TYPE_CHECKING:
     from chunkdsl.plan.trace_breaches import Breach
 
-FAMILIES = ("CD32", "CD34", "CD35", "CD36")  # rules whose examples are specs, not sketches of plans
+FAMILIES = ("CD32", "CD34")  # rules whose examples are specs, not sketches of plans
 
 
 def explain_breach(breach: Breach, source: Source) -> Diagnostic:

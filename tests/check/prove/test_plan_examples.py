@@ -10,7 +10,8 @@ from chunkdsl.check.registry import RULES
 
 
 def test_every_rule_has_a_plan_and_a_kind():
-    rules = {code for code in RULES if code.startswith(plans.FAMILIES) and not code.startswith(routes.FAMILIES)}
+    of_specs = (*routes.FAMILIES, "CD35", "CD36")  # the last two of kernels and of products by the library
+    rules = {code for code in RULES if code.startswith(plans.FAMILIES) and not code.startswith(of_specs)}
     assert rules == set(EXAMPLES) == set(KINDS)
 
 
