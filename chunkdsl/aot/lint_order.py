@@ -113,21 +113,22 @@ def _waited(op: Instruction, facts: Facts) -> Facts:
     return Facts() if op.opcode == "griddepcontrol.wait" and not op.predicate else facts
 
 
-def _leads(body: list[Instruction]) -> bool:
-    """A kernel that another may start beside (`admit_next`), or that does so itself and goes by flags until its end
-    (`outlast_ahead`)."""
+def _goes_by_flags(body: list[Instruction]) -> bool:
+    """A kernel that lets another start beside it and waits for none ahead (`admit_next`), or that starts so itself and
+    polls for what it reads until it waits at its end (`await_ahead`). `start_early` waits first."""
     said = [op.opcode for op in body if op.opcode.startswith("griddepcontrol")]
-    return said[0].endswith("launch_dependents") or (len(said) == 1 and any(is_poll(op) for op in body))
+    wait, admit = "griddepcontrol.wait", "griddepcontrol.launch_dependents"
+    return wait not in said or (said != [wait, admit] and any(is_poll(op) for op in body))
 
 
 @lint_rule("end-before-kernel-ahead", "ptx", nvidia_only=True)
 def ends_before_kernel_ahead(text: str) -> Found:
     """A program of a kernel that started beside the one ahead may end before it, and then what comes behind starts.
 
-    Every way to the end has to pass `griddepcontrol.wait`. Call `outlast_ahead` last.
+    Every way to the end has to pass `griddepcontrol.wait`. Call `await_ahead` last.
     """
     for body in read_ptx(text):
-        if any(op.opcode == "griddepcontrol.wait" for op in body) and _leads(body):
+        if any(op.opcode == "griddepcontrol.wait" for op in body) and _goes_by_flags(body):
             before = flow_forward(body, _waited, Facts({"beside"}))
             for op in body:
                 if before[op] and op.parts[0] in ("ret", "exit"):
@@ -140,10 +141,10 @@ def accesses_before_early_start(text: str) -> Found:
     """A kernel of a programmatic dependent launch starts while those ahead of it still run.
 
     What it reads before `griddepcontrol.wait` may be old, and what it writes may be in use. Call `start_early` first.
-    Not meant are kernels that lead every access by flags: those that let the next one start before they wait, or never.
+    Not meant are kernels that go by flags, which poll for what they read and wait at their end.
     """
     for body in read_ptx(text):
-        if any(op.opcode.startswith("griddepcontrol") for op in body) and not _leads(body):
+        if any(op.opcode.startswith("griddepcontrol") for op in body) and not _goes_by_flags(body):
             before = flow_forward(body, _waited, Facts({"early"}))
             for op in body:
                 if before[op] and (_touches_memory(op) or op.opcode == "griddepcontrol.launch_dependents"):

@@ -9,7 +9,7 @@ RESERVED = frozenset(
     "gelu_slope give_up gluon_api halves hand_over hear high_value hold_until in_four in_order in_two is_placed "
     "join_columns joined keep_epoch launch_warps launch_with_movers layout_held layout_places layout_shard leave "
     "left_right local_of low_value mesh_group mesh_shape minus_zero most_each moved multiply_stage narrow "
-    "neighbours new_library next_epoch norm_slope note_where nvrtc_library open_call operand_layout outlast_ahead "
+    "neighbours new_library next_epoch norm_slope note_where nvrtc_library open_call operand_layout await_ahead "
     "own_memory padded pair_of part_of parted pitch_of plain_descriptor product_in_f32 program_number proxy_fence "
     "ranks_in register_operators relu_grad residency rms_norm_grad round_up row_pieces row_scale say_changed "
     "say_late send_mark send_marks send_marks_where send_word send_words send_words_where sendable set_flag "

@@ -238,8 +238,9 @@ class LaunchView:
         return self.body.tickets(False) if self.body else self.tiles_of(rows)
 
     @property
-    def suits_slices(self) -> str:
-        return suits_slices(self.launch, self.tiles_of('constants["BM"]'))
+    def tile_rows(self) -> str:
+        """Rows that a program takes at once, in the kernel."""
+        return "(BM * slices)" if self.launch.sliced else "BM"
 
     def tiles_of(self, rows: str) -> str:
         """Tiles of so many rows in a shard."""
@@ -258,7 +259,8 @@ class LaunchView:
         for name in ("limit", "rank", "rows", "shard", "stride"):
             yield Argument(name, name, name, True)
         if n.sliced:
-            yield Argument("slices", *[f"4 if {self.suits_slices} else 1"] * 2, True)
+            many = suits_slices(n, self.tiles_of('constants["BM"]'))
+            yield Argument("slices", *[f"4 if {many} else 1"] * 2, True)
         yield Argument("n", *[extent_text(n.cols, self.op.nested)] * 2, True)
         if n.products or n.fold:
             yield Argument("depth", *[extent_text(n.depth, self.op.nested)] * 2, True)

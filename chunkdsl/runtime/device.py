@@ -108,8 +108,8 @@ def admit_next(EARLY: tl.constexpr):
 
 
 @triton.jit
-def outlast_ahead(EARLY: tl.constexpr):
-    """A program that started beside the kernel ahead ends after it: what is launched behind both starts after both."""
+def await_ahead(EARLY: tl.constexpr):
+    """The same: the kernels ahead have ended and what they wrote is visible. One that started beside them ends so."""
     if EARLY:
         tl.inline_asm_elementwise(
             "griddepcontrol.wait; mov.u32 $0, 0;",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from chunkdsl.runtime.device import wait_flag
+from chunkdsl.runtime.device import admit_next, await_ahead, wait_flag
 
 
 @triton.jit
@@ -25,11 +25,8 @@ def start_early(EARLY: tl.constexpr):
     the stream still ran, so that its start costs nothing. Nothing before this line may touch memory; here every program
     waits until the kernels ahead have ended and what they wrote is visible, and then allows the kernel behind to start.
     That one starts only when all programs of this one are running, so it cannot keep any of them out."""
-    if EARLY:
-        tl.inline_asm_elementwise(
-            "griddepcontrol.wait; griddepcontrol.launch_dependents; mov.u32 $0, 0;",
-            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
+    await_ahead(EARLY)
+    admit_next(EARLY)
 
 
 @triton.jit

@@ -106,7 +106,11 @@ def tma_dot_loop(x, w, y, flag, n, FAULT: tl.constexpr, FLAT: tl.constexpr):
 def start(x, y, FORM: tl.constexpr):
     """Copy, in a kernel that starts while the one ahead of it may still run."""
     i = tl.arange(0, 1024)
-    if FORM == "late":
+    if FORM == "admits":
+        tl.inline_asm_elementwise(
+            "griddepcontrol.launch_dependents; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+    if FORM == "late" or FORM == "admits":
         value = tl.load(x + i)
     tl.inline_asm_elementwise(
         "griddepcontrol.wait; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1

@@ -93,6 +93,11 @@ CASES = [
         ("start", "sm_90", {"FORM": "early"}),
     ),
     (
+        "access-before-early-start",
+        ("start", "sm_90", {"FORM": "admits"}),
+        ("start", "sm_90", {"FORM": "early"}),
+    ),
+    (
         "end-before-kernel-ahead",
         ("beside", "sm_90", {"FORM": "some"}),
         ("beside", "sm_90", {"FORM": "always"}),

@@ -128,7 +128,7 @@ FAULTS = (
         SIM,
         in_template(
             SIGNAL,
-            "tiles_of_chunk = (final // {{ tall }} - c * out_chunk // {{ tall }} + 1) * columns",
+            "tiles_of_chunk = (final // {{ view.tile_rows }} - c * out_chunk // {{ view.tile_rows }} + 1) * columns",
             "tiles_of_chunk = final * 0 + 1",
         ),
     ),
@@ -138,7 +138,11 @@ FAULTS = (
         "a tile of two chunks is counted for one",
         TEMPLATE,
         ("simulator", "conformance"),
-        in_template(SIGNAL, "final // {{ tall }} - c * out_chunk // {{ tall }} + 1", "tl.cdiv(out_chunk, BM)"),
+        in_template(
+            SIGNAL,
+            "final // {{ view.tile_rows }} - c * out_chunk // {{ view.tile_rows }} + 1",
+            "tl.cdiv(out_chunk, BM)",
+        ),
         run={"calls": (90,)},
     ),
     Fault(
