@@ -22,7 +22,7 @@ SHARES = {"storer": 1, "producer": STORERS}  # of a tile in its chunk's counter;
 @record
 class WarpTiles:
     """The kernel of specialised warps. `registers`: of a thread that multiplies, of another; `rows`, `waves` (tiles of
-    a multiprocessor) and `depth`: the least of a call that it runs."""
+    a multiprocessor) and `depth`: the least of a call that it runs; `copies`: most ranks that a tile goes to."""
 
     triton: tuple[int, ...]
     tile: tuple[int, int, int]
@@ -31,6 +31,7 @@ class WarpTiles:
     rows: int
     waves: int
     depth: int
+    copies: int
 
 
 @cache
@@ -69,12 +70,17 @@ def why_not_warps(launch: Launch, op: OpSchedule) -> str:
         return "its shards are not contiguous rows of one mesh axis"
     if any(m.via != "copy_engine" and m not in movers_beside(n) for m in n.moves):
         return "its tiles wait for chunks that its own programs carry, or take turns with them"
-    if d.kind not in STORED or d.everyone or d.deal:
-        return "its tiles go to several ranks each"
+    if d.kind not in STORED or d.deal:
+        return "its tiles are cut up, to go to several ranks"
     if any(o.role not in ("row", "scalar") for o in n.operands):
         return "the rest of its statement reads more than a row"
     heavy = next((i.op for i in n.epilogue if i.op not in POINTWISE), "")
     return f"{heavy} takes registers that the accumulators of specialised warps leave none of" if heavy else ""
+
+
+def copied(launch: Launch) -> bool:
+    """Does each of its tiles go to every rank?"""
+    return launch.destination.kind == "push" and launch.destination.everyone
 
 
 def settle_kernels(op: OpSchedule) -> OpSchedule:
@@ -97,7 +103,8 @@ def kernel_text(launch: Launch) -> tuple[str, str]:
     w = warp_tiles()
     versions = ", ".join(f"{v // 10}.{v % 10}" for v in w.triton)
     who = f"specialised warps (Gluon of triton {versions})"
+    more = f"more than {w.copies} ranks, " if copied(launch) else ""
     return who, (
         f"faster from {w.rows} rows, {w.waves} tiles of a multiprocessor and a depth of {w.depth} on; smaller calls, "
-        "and rows of the result that are no multiple of 16 bytes, are Triton's, with the same bits"
+        f"{more}and rows of the result that are no multiple of 16 bytes, are Triton's, with the same bits"
     )

@@ -118,10 +118,10 @@ def gluon_api(module):
 
 def warp_tiles(operation, constants, rows, tiles, n, depth, active):
     """`constants` of a product [rows, n] of that depth, or what its kernel of specialised warps takes, where the call
-    suits it: sizes at least as its table says, rows of whole multiples of 16 bytes. Both kernels give the same bits and
-    the same signals, so ranks need not agree. A warm-up launches both."""
+    suits it: sizes at least as its table says, rows of whole multiples of 16 bytes, few ranks if each tile goes to all.
+    Both kernels give the same bits and the same signals, so ranks need not agree. A warm-up launches both."""
     table = constants["WARP_TILES"]
-    if gluon_api(operation.module) not in table["TRITON"] or n % 8:
+    if gluon_api(operation.module) not in table["TRITON"] or n % 8 or operation.world > table.get("COPIES", 1 << 16):
         return constants
     waves = cdiv(tiles, operation.machine.sms)
     fits = rows >= table["ROWS"] and waves >= table["WAVES"] and depth >= table["DEPTH"]

@@ -41,6 +41,7 @@ REDUCTIONS: tuple[Part, ...] = (
     (("via", "tma"),),
     (("place", "own_sms(16)"), ("via", "tma")),
     (("side", "pull"),),
+    (("algorithm", "one_shot"),),
 )
 PRODUCTS: tuple[Part, ...] = (
     (("compute", "library"),),

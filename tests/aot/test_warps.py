@@ -26,6 +26,7 @@ tensor v : f16[F @ tp, H]
 policy wide { tile = 128x256x64, chunk = 128 along M, route = swizzle }
 op up(x, w, b) -> y { y = all_gather(x) @ w.T + b with wide { via = copy_engine } }
 op down(a, v) -> y { y = reduce_scatter(a @ v, M) with wide { place = co_located } }
+op every(a, v) -> y { y = all_reduce(a @ v) with wide { place = co_located, algorithm = one_shot } }
 """
 
 
@@ -56,7 +57,7 @@ def compiled(made):
 
 
 def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
-    assert list(compiled) == ["up_y_warps", "down_y_partial_warps"]
+    assert list(compiled) == ["up_y_warps", "down_y_partial_warps", "every_y_partial_warps"]
     for kernel in compiled.values():
         assert lint(kernel, "sm_90", made[0]) == []
         assert kernel.spills == 0 and kernel.shared <= find_target("sm_90").shared
@@ -64,7 +65,9 @@ def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
         assert {f"setmaxnreg.inc.sync.aligned.u32 \t{wide}", f"setmaxnreg.dec.sync.aligned.u32 \t{narrow}"} <= {
             line.strip().rstrip(";") for line in kernel.ptx.splitlines()
         }
-        assert "wgmma.mma_async" in kernel.ptx and "cp.async.bulk.tensor.2d.global.shared" in kernel.ptx
+        assert "wgmma.mma_async" in kernel.ptx
+    stores = [k.ptx.count("cp.async.bulk.tensor.2d.global.shared") for k in compiled.values()]
+    assert stores == [8, 8, 16], "four pieces of each half of a tile, to each of two ranks"
 
 
 MUTANTS = (
@@ -74,6 +77,7 @@ MUTANTS = (
     ("release-over-bulk-store", "down_y_partial_warps", "cp.async.bulk.wait_group 0;", ""),
     ("release-over-bulk-store", "down_y_partial_warps", "wait_group 0;", "wait_group.read 0;"),
     ("flag-scope", "down_y_partial_warps", "sys.release", "gpu.release"),
+    ("release-over-bulk-store", "every_y_partial_warps", "wait_group 0;", "wait_group.read 0;"),
 )
 
 
@@ -155,6 +159,16 @@ def test_what_is_finished_is_carried_by_a_launch_beside_that_of_the_tiles(tmp_pa
         ("launch", "down_y_partial", lane),
         ("join", "", lane),
     ]
+
+
+def test_a_tile_goes_to_as_many_ranks_as_a_storer_has_registers_for(made):
+    machine = RecordingMachine(0, 2, "sm_90")
+    every, most = made[1](machine=machine).every, warp_tiles().copies
+    given = [blank(shape, torch.float16) for shape in ((4096, 8192), (8192, 512), (4096, 512))]
+    for every.world, expected in ((most, "every_y_partial_warps"), (most + 1, "every_y_partial")):
+        machine.log.clear()
+        every.run(True, 1, {"M": 4096}, *given)
+        assert ("launch", expected, "main") in machine.log
 
 
 REASONS = {

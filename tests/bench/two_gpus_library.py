@@ -33,7 +33,7 @@ from check_processes import start
 from local_ranks import refuse_multicast
 from modules import inputs, load, relative_error, same
 from timing import capture, interleaved
-from two_gpus import CALLS, communicate, compile_op, only
+from two_gpus import communicate, compile_op, only
 
 LAYERS = {  # op of the emitted kernel: (columns of the product; 0: the spec says them, chunks a shard that are tried)
     "gather_4096": (28672, (1, 2)),
@@ -42,6 +42,7 @@ LAYERS = {  # op of the emitted kernel: (columns of the product; 0: the spec say
     "scatter_28672": (0, (1, 2, 4)),
     "reduce_28672": (0, (1, 2, 4)),
 }
+CALLS = 4  # of a graph
 COLUMNS = (
     "op", "M", "cuBLAS", "NCCL", "NCCL + cuBLAS", "torch's op", "kernel", "1 chunk", "2", "4", "best / longer",
     "over NCCL + cuBLAS", "over torch's", "over the kernel", "eager: NCCL + cuBLAS", "eager: 1 chunk", "bits", "apart",

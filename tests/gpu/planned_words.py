@@ -27,8 +27,9 @@ def words_of(schedule, op, dims: dict[str, int], world: int) -> list[dict]:
         ranks[rank][kernel] = {"waits": sorted(map(list, side.waits)), "signals": sorted(map(list, side.signals))}
     launches, tiles = {lane.name: lane.launch for lane in plan.lanes}, Counter()
     for task in (task for task in plan.tasks if task.kind == "tile"):
-        for signal in task.signals:
-            tiles[task.rank, kernel_of(task, launches), signal] += task.count
+        chunks = {(plan.signals[s].flags, plan.signals[s].index): s for s in reversed(task.signals)}
+        for first in chunks.values():  # words of one chunk at several ranks count its tiles once
+            tiles[task.rank, kernel_of(task, launches), first] += task.count
     for rank, made in enumerate(ranks):
         for kernel, words in made.items():
             words["tiles"] = sorted(n for (r, k, _), n in tiles.items() if (r, k) == (rank, kernel))

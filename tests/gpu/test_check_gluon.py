@@ -83,6 +83,14 @@ def test_what_is_noted_is_compared_with_the_plan_word_by_word(spec):
     assert "unknown" in said(*mine, (SIGNAL, 64, 1))[0]
 
 
+def test_tiles_that_go_to_every_rank_are_counted_once(tmp_path):
+    path = tmp_path / "every.chunk"
+    path.write_text(SPEC.replace("reduce_scatter(a @ v.T, M) with {", "all_reduce(a @ v.T) with { algorithm = one_shot,"))
+    (entry,) = planned_words(str(path), [1000], 2)
+    plan = entry["ranks"][1]["down_y_partial"]
+    assert plan["tiles"] == [4, 4, 4, 4] and len(plan["signals"]) == 2 * len(plan["tiles"])
+
+
 def test_a_chunk_is_whole_when_each_storer_of_all_of_its_tiles_is_done():
     first, second = ([(STORED, counter, 1)] * 4 for counter in (8, 16))
     whole = [(WHOLE, 8, 1)], [(WHOLE, 16, 1)]
