@@ -85,7 +85,8 @@ def test_what_is_noted_is_compared_with_the_plan_word_by_word(spec):
 
 def test_tiles_that_go_to_every_rank_are_counted_once(tmp_path):
     path = tmp_path / "every.chunk"
-    path.write_text(SPEC.replace("reduce_scatter(a @ v.T, M) with {", "all_reduce(a @ v.T) with { algorithm = one_shot,"))
+    every = ("reduce_scatter(a @ v.T, M) with {", "all_reduce(a @ v.T) with { algorithm = one_shot,")
+    path.write_text(SPEC.replace(*every))
     (entry,) = planned_words(str(path), [1000], 2)
     plan = entry["ranks"][1]["down_y_partial"]
     assert plan["tiles"] == [4, 4, 4, 4] and len(plan["signals"]) == 2 * len(plan["tiles"])

@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from tuned_specs import CALLS, Table, empty, found
+from tuned_specs import CALLS, SPEC, Table, empty, found
 
 from chunkdsl.cost.transports import text_of
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, Place
+from chunkdsl.pipeline import check_source
+from chunkdsl.source import Source
 from chunkdsl.tune.scores import ranking
 from chunkdsl.tune.search import next_jobs, progress, search
-from chunkdsl.tune.space import schedule_of, unchosen, value_of
+from chunkdsl.tune.space import schedule_of, spaces, unchosen, value_of
 
 
 def run(clock, tuned=None, limit=1000):
@@ -61,6 +63,18 @@ def test_of_two_ranks_one_order_of_peers_is_tried(monkeypatch):
     monkeypatch.setattr("chunkdsl.tune.space.margin", lambda name: 9.0)
     assert tried(found.__wrapped__(4), "route") == {"swizzle", "direct", "ring"}
     assert tried(found.__wrapped__(2), "route") == {"swizzle", "ring"}
+
+
+@pytest.mark.parametrize(("policy", "tried_too"), (("", {"one_shot"}), (", algorithm = two_shot", set())))
+def test_one_shot_is_tried_where_the_spec_leaves_it_open(monkeypatch, policy, tried_too):
+    monkeypatch.setattr("chunkdsl.tune.space.margin", lambda name: 9.0)
+    fixed = f"chunk = 4 MiB, route = swizzle, via = ldst, place = co_located, buffers = 1{policy}"
+    text = SPEC[: SPEC.index("op ")].replace("x : bf16[M @ tp, 4096]", "x : bf16[M, 8192 @ tp]")
+    op = f"op up(x, v) -> y {{ y = all_reduce(x @ v.T) with {{ {fixed} }} }}\n"
+    made = check_source(Source("ar.chunk", text + op))
+    assert not made.report.failed
+    (space,) = spaces(made.program, 2, {"up": CALLS})[1]
+    assert tried({"up": space}, "algorithm") == tried_too
 
 
 def test_the_library_s_products_have_the_transports_of_the_rules():
