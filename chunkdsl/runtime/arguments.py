@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 
+from chunkdsl.runtime.gradients import transformed
 from chunkdsl.runtime.layer import OpLayer
 
 
@@ -94,11 +95,15 @@ class Arguments:
         return n
 
     def differentiated(self, tensors):
-        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        return torch.is_grad_enabled() and (transformed() or any(t.requires_grad for t in tensors))
 
     def partner(self, name):
         """Another op of the same instance."""
         return getattr(self.module, name)
+
+    def ahead(self, tensors):
+        """The op that runs: where a gradient will be asked for, one that also returns what the backward pass needs."""
+        return self.partner(self.FORWARD) if self.FORWARD and self.differentiated(tensors) else self
 
     def first(self, values):
         """The results of this op, of which the op that runs for the backward pass returns more."""

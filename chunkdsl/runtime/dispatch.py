@@ -10,9 +10,10 @@ from __future__ import annotations
 import itertools
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
-from chunkdsl.runtime.gradients import Saved
+from chunkdsl.runtime.gradients import Saved, no_gradient, one_by_one
 from chunkdsl.runtime.live import Live
 
 
@@ -75,7 +76,12 @@ def define(cls, library, packet):
         return made[0] if results == 1 else made
 
     def backward(context, *gradients):
-        raise RuntimeError(f"{cls.NAME} has no gradient: run it under torch.no_grad(), or detach its inputs")
+        raise no_gradient(cls.NAME)
+
+    def batched(info, in_dims, *args):
+        if cls.INOUT:
+            raise RuntimeError(f"{cls.NAME} changes {', '.join(cls.INOUT)} in place: not under torch.vmap")
+        return one_by_one(info, in_dims, cls.operator, args)
 
     def flops(*args, out_shape=None, **kwargs):
         operation, shapes, _, given = unpack((*args, *kwargs.values()))
@@ -87,6 +93,7 @@ def define(cls, library, packet):
         library.impl(cls.NAME, cast_to_declared(cls, key.lower()), f"Autocast{key}")
     torch.library.register_fake(f"{library.ns}::{cls.NAME}", fake, lib=library)
     torch.library.register_fake(f"{library.ns}::{cls.NAME}_into", lambda *args: None, lib=library)
+    torch.library.register_vmap(f"{library.ns}::{cls.NAME}", batched, lib=library)
     if cls.BACKWARD:
         saved = Saved(cls)
         name = f"{library.ns}::{cls.NAME}"
@@ -97,18 +104,21 @@ def define(cls, library, packet):
 
 
 def cast_to_declared(cls, device):
-    """Under autocast an op takes floating tensors of any dtype, as torch's own products do: each is cast to the dtype
-    that the spec declares."""
-    dtypes = [dtype for dtype, _ in cls.PARAMETERS.values()]
+    """The operator under autocast, where it takes what `as_declared` does."""
 
     def run(*args):
-        tensors = [
-            t.to(d) if t.is_floating_point() and d.is_floating_point else t for t, d in zip(args, dtypes, strict=False)
-        ]
+        tensors = as_declared(cls, args)
         with torch.autocast(device, enabled=False):
             return cls.operator(*tensors, *args[len(tensors) :])
 
     return run
+
+
+def as_declared(operation, args):
+    """Under autocast an op takes floating tensors of any dtype, as torch's own products do: each is cast to the dtype
+    that the spec declares."""
+    dtypes = [dtype for dtype, _ in operation.PARAMETERS.values()]
+    return [t.to(d) if t.is_floating_point() and d.is_floating_point else t for t, d in zip(args, dtypes, strict=False)]
 
 
 def unobserved(tensors):
@@ -120,7 +130,7 @@ def unobserved(tensors):
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
         return False
     gradients = torch.is_grad_enabled()
     for t in tensors:

@@ -8,12 +8,12 @@ import weakref
 
 import torch
 
-from chunkdsl.runtime.live import Live
+from chunkdsl.runtime.live import Live, OfProcess
 from chunkdsl.runtime.machine import Machine, want_success
 from chunkdsl.runtime.ranks import Ranks
 
 
-class Instance:
+class Instance(OfProcess):
     """All ops of one spec on one process group. Construction is collective, in the same order on every rank."""
 
     NAME, OPS, RANGES, PROVEN, DIGEST, TUNED, COMMAND, GENERATOR = "", {}, {}, (), "", "", "", ""

@@ -11,6 +11,8 @@ import warnings
 
 import torch
 
+from chunkdsl.runtime.gradients import Saved, bare, by_operator, no_gradient, one_by_one, transformed
+
 
 def is_placed(value):
     """Is it a DTensor? A tracer says of any tensor that it may have attributes, so its type comes first."""
@@ -25,6 +27,11 @@ def local_of(value, back):
     if any(b.is_partial() for b in back):
         value = value.redistribute(placements=value.placements)
     return value.to_local(grad_placements=back)
+
+
+def refuse_placed(name, tensors):
+    if transformed() and any(is_placed(bare(t)) for t in tensors):
+        raise TypeError(f"{name}: transforms of torch.func do not look into DTensors: pass to_local() of the inputs")
 
 
 def take_gradients_in(parameter, dtype, name):
@@ -42,31 +49,57 @@ class LayerCall(torch.autograd.Function):
     its gradient at once: between the op and a parameter autograd has no tensor whose dtype it would round to."""
 
     @staticmethod
-    def forward(context, layer, sizes, *held):
-        operation, names = layer.operation, layer.operation.PARAMETERS
-        forward = operation.partner(operation.FORWARD)
-        wanted = type(forward).BACKWARD[1]
-        given = map(layer.declared, names, held)
-        made = forward.operator(*given, forward.number, *sizes)
-        places = {"input": held, "output": made if isinstance(made, tuple) else (made,)}
-        context.save_for_backward(*(places[kind][i] for kind, i in wanted if kind != "gradient"))
-        context.layer, context.sizes, context.placed = layer, sizes, [is_placed(t) for t in held]
-        return operation.first(made)
+    def forward(layer, sizes, *held):
+        forward = layer.operation.partner(layer.operation.FORWARD)
+        given = [layer.declared(n, t) for n, t in zip(forward.PARAMETERS, held, strict=True)]
+        return by_operator(forward, given, sizes)
+
+    @staticmethod
+    def setup_context(context, inputs, output):
+        layer, sizes, *held = inputs
+        forward = layer.operation.partner(layer.operation.FORWARD)
+        Saved(type(forward)).keep(context, (*held, forward.number), output)
+        context.name, context.layer, context.sizes = forward.NAME, layer, sizes
+        context.placed = [is_placed(bare(t)) for t in held]
 
     @staticmethod
     def backward(context, *gradients):
-        layer, names = context.layer, list(context.layer.operation.PARAMETERS)
+        layer, needed = context.layer, list(context.needs_input_grad[2:])
         forward = layer.operation.partner(layer.operation.FORWARD)
-        name, wanted = type(forward).BACKWARD
-        saved, given = iter(context.saved_tensors), []
-        for kind, i in wanted:
-            tensor = gradients[i].contiguous() if kind == "gradient" else next(saved)
-            given.append(layer.declared(names[i], tensor) if kind == "input" else tensor)
-        backward = forward.partner(name)
-        made = backward.operator(*given, backward.number, *context.sizes)
-        made = made if isinstance(made, tuple) else (made,)
-        ends = zip(names, made, context.placed, context.needs_input_grad[2:], strict=True)
-        return None, None, *(layer.summed(n, g, placed) if needed else None for n, g, placed, needed in ends)
+        given = Saved(type(forward)).arguments(context, gradients)
+        again = torch.is_grad_enabled() or transformed()
+        call = LayerGradient.apply if again else LayerGradient.forward
+        return None, None, *call(layer, context.sizes, context.placed, needed, *given)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return one_by_one(info, in_dims, LayerCall.apply, args)
+
+
+class LayerGradient(torch.autograd.Function):
+    """Gradients of a layer's call, those that are `needed`, each placed as its parameter is."""
+
+    @staticmethod
+    def forward(layer, sizes, placed, needed, *given):
+        forward = layer.operation.partner(layer.operation.FORWARD)
+        names, (name, wanted) = list(layer.operation.PARAMETERS), type(forward).BACKWARD
+        pairs = zip(wanted, given, strict=True)
+        tensors = [layer.declared(names[i], t) if kind == "input" else t for (kind, i), t in pairs]
+        made = by_operator(forward.partner(name), tensors, sizes)
+        ends = zip(names, made if isinstance(made, tuple) else (made,), placed, needed, strict=True)
+        return tuple(layer.summed(n, g, there) if asked else None for n, g, there, asked in ends)
+
+    @staticmethod
+    def setup_context(context, inputs, output):
+        context.name = f"{inputs[0].operation.NAME}_backward"
+
+    @staticmethod
+    def backward(context, *gradients):
+        raise no_gradient(context.name)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return one_by_one(info, in_dims, LayerGradient.apply, args)
 
 
 class OpLayer(torch.nn.Module):
@@ -75,7 +108,8 @@ class OpLayer(torch.nn.Module):
     Values are drawn as whole tensors from `seed`, normal with deviation `std` (vectors are 0), then cut: the same on
     any number of ranks. Parameters have the dtypes that the spec declares, or all have `dtype`, from which a call
     rounds. ValueError for a name that the op has not, for one whose shape holds a run-time size, and for one with a
-    layout that no DTensor has.
+    layout that no DTensor has. `reset_parameters` draws them again, on "meta" too: after `to_empty` and, if any,
+    fully_shard.
 
     On a mesh of two axes a weight is on the part of the mesh that cuts it (on the op's own axes where none does). Of a
     gradient that is Partial there the sum is taken; the sum over the other axis is the caller's: fully_shard,
@@ -91,21 +125,56 @@ class OpLayer(torch.nn.Module):
         if unknown:
             known = ", ".join(operation.PARAMETERS)
             raise ValueError(f"{operation.NAME} has no tensor {', '.join(unknown)}; it has {known}")
-        draw = torch.Generator().manual_seed(seed)
+        self.seed, self.std = seed, std
         self.grids = {name: self.grid_of(name) for name in self.weights}
         self.parts = {name: self.part_of(name) for name in self.weights}
+        asked = torch.get_default_device()  # `with torch.device("meta")`, as torch's own layers heed it
+        device = asked if asked.type == "meta" else operation.machine.device
         for name in self.weights:
             declared, shape = operation.PARAMETERS[name]
-            sizes = [extent[0] for extent in shape]
-            if not all(isinstance(size, int) for size in sizes):
+            if not all(isinstance(extent[0], int) for extent in shape):
                 raise ValueError(f"{operation.NAME}: {name} has a run-time size, so it is no weight")
             if any(isinstance(extent[1], tuple) for extent in shape):
                 raise ValueError(f"{operation.NAME}: no DTensor has the layout of {name}: keep it as a tensor")
-            whole = torch.zeros(sizes) if len(sizes) < 2 else torch.randn(sizes, generator=draw) * std
-            held = self.shard(name, whole.to(dtype or declared)).to(operation.machine.device, copy=True)  # no view
+            mine = self.shard(name, torch.empty(self.sizes_of(name), device="meta")).shape
+            held = torch.empty(mine, dtype=dtype or declared, device=device)
             self.register_parameter(name, torch.nn.Parameter(held if local else self.placed(name, held)))
+        self.reset_parameters()
         self.widen()
         self.register_load_state_dict_post_hook(OpLayer.widen)
+
+    @torch.no_grad()
+    def reset_parameters(self):
+        """Draw the values from the seed, as construction does; none on the device "meta"."""
+        draw = torch.Generator().manual_seed(self.seed)
+        for name in self.weights:
+            if not getattr(self, name).is_meta:
+                whole = torch.zeros(self.sizes_of(name), device="cpu")
+                self.take(name, whole.normal_(0.0, self.std, generator=draw) if whole.dim() > 1 else whole)
+
+    def take(self, name, whole):
+        """Let a weight be its part of a whole tensor, also one that fully_shard has cut again."""
+        mine, part = getattr(self, name), whole
+        if tuple(mine.shape) != self.sizes_of(name):  # `local`
+            part = self.shard(name, whole)
+        if is_placed(mine):
+            from torch.distributed.tensor import distribute_tensor
+
+            part = distribute_tensor(part.to(mine.dtype), mine.device_mesh, mine.placements, src_data_rank=None)
+        mine.copy_(part)
+
+    def sizes_of(self, name):
+        """The whole tensor's."""
+        return tuple(extent[0] for extent in self.operation.PARAMETERS[name][1])
+
+    def extra_repr(self):
+        operation = self.operation
+        left = ", ".join(name for name in operation.PARAMETERS if name not in self.weights)
+        said = [f"{operation.module.NAME}.{operation.NAME}({left}) -> {', '.join(operation.RESULTS)}"]
+        for name in self.weights:
+            kind = ", ".join(map(str, self.parts[name][1]))
+            said.append(f"{name}={str(operation.PARAMETERS[name][0])[6:]}{list(self.sizes_of(name))} {kind}")
+        return ", ".join((*said, f"ranks={operation.world}"))
 
     def widen(self, *_):
         """Where the op gives a gradient in f32, a parameter of halves takes it so."""
@@ -176,7 +245,7 @@ class OpLayer(torch.nn.Module):
         mesh, held, _ = self.parts[name]
         if mesh is None:
             return local
-        shape = torch.Size(extent[0] for extent in self.operation.PARAMETERS[name][1])
+        shape = torch.Size(self.sizes_of(name))
         strides = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(local, mesh, placements or held, run_check=False, shape=shape, stride=strides)
 
@@ -190,6 +259,7 @@ class OpLayer(torch.nn.Module):
         if len(inputs) != len(left):
             wanted = f"{len(left)} tensors ({', '.join(left)})"
             raise TypeError(f"{operation.NAME} as a layer takes {wanted}, not {len(inputs)}")
+        refuse_placed(operation.NAME, inputs)
         given = dict(zip(left, inputs, strict=True))
         held = [given[name] if name in given else getattr(self, name) for name in names]
         if not operation.FORWARD or not operation.differentiated(held):
@@ -197,7 +267,7 @@ class OpLayer(torch.nn.Module):
 
         def call(*tensors, **sizes):
             own = [t if name in given else kept for name, t, kept in zip(names, tensors, held, strict=True)]
-            return LayerCall.apply(self, [sizes.get(name) for name in operation.RANGES], *own)
+            return operation.first(LayerCall.apply(self, sizes, *own))
 
         operation.count(held, sizes)
         if not any(map(is_placed, inputs)):
@@ -235,19 +305,19 @@ class OpLayer(torch.nn.Module):
 
     @torch.no_grad()
     def load_dense(self, tensors):
-        """Take the weights of a dense model: whole tensors by name. ValueError for a shape that does not fit. Before
-        fully_shard, which cuts parameters further."""
+        """Take the weights of a dense model: whole tensors by name. ValueError for a shape that does not fit."""
         for name in self.weights:
-            sizes = tuple(extent[0] for extent in self.operation.PARAMETERS[name][1])
-            if tuple(tensors[name].shape) != sizes:
-                raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, declared as {sizes}")
-            mine = getattr(self, name)
-            mine = mine.to_local() if is_placed(mine) else mine
-            mine.copy_(self.shard(name, tensors[name].to(mine.dtype)))
+            if tuple(tensors[name].shape) != self.sizes_of(name):
+                raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, declared as {self.sizes_of(name)}")
+            self.take(name, tensors[name])
 
     @torch.no_grad()
     def dense(self):
         """The weights as whole tensors by name, the same on every rank. Collective."""
-        held = {name: getattr(self, name).detach() for name in self.weights}
-        held = {name: t if is_placed(t) else self.placed(name, t) for name, t in held.items()}
-        return {name: t.full_tensor() if is_placed(t) else t.clone() for name, t in held.items()}
+        return {name: self.whole(name, getattr(self, name).detach()) for name in self.weights}
+
+    def whole(self, name, mine):
+        made = mine.full_tensor() if is_placed(mine) else mine
+        if tuple(made.shape) != self.sizes_of(name) and self.parts[name][0] is not None:  # `local`
+            made = self.placed(name, made).full_tensor()
+        return made.clone()

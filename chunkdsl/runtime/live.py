@@ -45,3 +45,19 @@ class Live:
         cls.KEPT = list(cls.OPERATIONS.values())
         for operation in cls.KEPT:
             operation.closed_because = cls.FORKED
+
+
+class OfProcess:
+    """What belongs to a process and its process group: a copy of a model shares it, and no file holds it."""
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError(
+            f"{self.NAME} belongs to this process and its process group, so it cannot be pickled: save the state_dict "
+            "of a layer, make the instance anew where it is loaded, and start processes before instances are made"
+        )

@@ -15,10 +15,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.arguments import cdiv, shard_rows
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
-from chunkdsl.runtime.dispatch import say_changed, unobserved
+from chunkdsl.runtime.dispatch import as_declared, say_changed, unobserved
 from chunkdsl.runtime.gated import GatedCalls
-from chunkdsl.runtime.gradients import FallbackGradient
-from chunkdsl.runtime.live import Live
+from chunkdsl.runtime.gradients import Call, by_fallback, by_operator, transformed
+from chunkdsl.runtime.layer import refuse_placed
+from chunkdsl.runtime.live import Live, OfProcess
 from chunkdsl.runtime.placed import PlacedCalls, any_placed
 from chunkdsl.runtime.replay import Replays, Tape
 
@@ -55,7 +56,7 @@ def pitch_of(tensor):
     return tensor.shape[-1] * tensor.element_size() // 16
 
 
-class Operation(GatedCalls, PlacedCalls, Replays):
+class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
@@ -121,13 +122,15 @@ class Operation(GatedCalls, PlacedCalls, Replays):
             if self.INOUT:
                 say_changed(self, tensors)
             return result
+        refuse_placed(self.NAME, tensors)
         if any_placed(tensors):
             return self.placed(self, tensors, given, out)
         if out is None:
-            if self.FORWARD and self.differentiated(tensors):
-                forward = self.partner(self.FORWARD)
-                return self.first(forward.operator(*tensors, forward.number, *sizes.values()))
-            return self.operator(*tensors, self.number, *sizes.values())
+            if transformed() and not self.INOUT:
+                cast = torch.is_autocast_enabled(self.machine.device.type)
+                given = as_declared(self, tensors) if cast else tensors
+                return self.first(Call.apply(by_operator, self.ahead(tensors), sizes, *given))
+            return self.first(by_operator(self.ahead(tensors), tensors, sizes))
         if self.differentiated(tensors):
             raise RuntimeError(f"{self.NAME}: out= takes no part in a gradient: leave it out, or call under no_grad()")
         self.operator_into(*tensors, *self.outs(out), self.number, *sizes.values())
@@ -187,8 +190,8 @@ class Operation(GatedCalls, PlacedCalls, Replays):
         """The process group's collectives and the library's GEMM."""
         if any_placed(tensors):
             return self.placed(self.fallback, tensors, given)
-        if self.FORWARD and self.differentiated(tensors):
-            return self.first(FallbackGradient.apply(self.partner(self.FORWARD), given, *tensors))
+        if not self.INOUT and (self.differentiated(tensors) or transformed()):
+            return self.first(Call.apply(by_fallback, self.ahead(tensors), given, *tensors))
         return self.first(self.plain_call(tensors, given))
 
     def plain_call(self, tensors, given):

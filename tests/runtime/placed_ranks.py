@@ -108,6 +108,8 @@ def check_layer(m, mesh, spread, dy, weights, grads):
     for p, copied in zip(layer.parameters(), twin.parameters(), strict=True):
         assert torch.equal(p.to_local(), copied.to_local()) and torch.equal(p.grad.to_local(), copied.grad.to_local())
         assert p.to_local().data_ptr() != copied.to_local().data_ptr()
+    check_transforms(layer, mine, dmine)
+    check_deferred(m, mesh, weights)
     layer.zero_grad()
     sharded(layer, mesh)
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
@@ -119,6 +121,29 @@ def check_layer(m, mesh, spread, dy, weights, grads):
         close(whole[n], weights[n] - 0.1 * grads[n])
         if dist.get_rank() == 0:
             close(state[n], whole[n])
+
+
+def check_transforms(layer, x, dy):
+    """torch.func over a layer's DTensor parameters gives what is in `.grad`."""
+    held = {n: p.detach() for n, p in layer.named_parameters()}
+    _, back = torch.func.vjp(lambda held: torch.func.functional_call(layer, held, (x,), {"M": 13}), held)
+    for n, g in back(dy)[0].items():
+        assert g.placements == held[n].placements and torch.equal(g.to_local(), getattr(layer, n).grad.to_local())
+
+
+def check_deferred(m, mesh, weights):
+    """Layers made on "meta", cut by FSDP, and only then given memory and values: those of the seed, or dense ones."""
+    wanted = m.mlp.as_module(WEIGHTS, seed=7).dense()
+    for options in ({}, {"local": True}):
+        with torch.device("meta"):
+            layer = m.mlp.as_module(WEIGHTS, seed=7, **options)
+        assert all(p.is_meta for p in layer.parameters())
+        fully_shard(layer, mesh=mesh["dp"])
+        layer.to_empty(device="cpu")
+        layer.reset_parameters()
+        assert all(torch.equal(t, wanted[n]) for n, t in layer.dense().items())
+        layer.load_dense(weights)
+        assert all(torch.equal(t, weights[n]) for n, t in layer.dense().items())
 
 
 def check_data_parallel(m, mesh, spread, dy, weights, grads):

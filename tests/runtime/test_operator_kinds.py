@@ -3,6 +3,7 @@ small all-reduces. One table of checks for all of them; gathers and reductions a
 
 import copy
 import gc
+import pickle
 
 import pytest
 import torch
@@ -168,6 +169,12 @@ def test_training_compiles_whole_and_runs_under_checkpoints_and_functional_call(
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+SAID = {
+    "ahead": "OpLayer(One.ahead(x) -> y, q=bfloat16[32, 16] S(0), ranks=1)",
+    "axes": "OpLayer(Two.axes(x) -> y, w=bfloat16[32, 16] S(0), v=bfloat16[16, 32] S(1), ranks=1)",
+}
+
+
 @pytest.mark.parametrize("name", ["ahead", "axes"])
 def test_a_layer_compiles_whole_and_copies_share_nothing_but_the_instance(ops, name):
     op = ops[name]
@@ -183,6 +190,10 @@ def test_a_layer_compiles_whole_and_copies_share_nothing_but_the_instance(ops, n
         assert p is not mine and mine.grad is None and p.grad.dtype == op.gradient_dtypes()[n]
         torch.nn.init.zeros_(p)
     assert torch.equal(layer(x), y) and not torch.equal(twin(x), y)
+    assert repr(layer) == SAID[name]
+    with pytest.raises(TypeError, match=rf"{name} belongs to this process .* save the state_dict"):
+        pickle.dumps(layer)
+    assert copy.copy(op) is op and copy.deepcopy({"m": op.module})["m"] is op.module
     with pytest.raises(TypeError, match=rf"{name} as a layer takes 1 tensors \(\w+\), not 2"):
         layer(x, x)
 
@@ -193,3 +204,73 @@ def test_out_takes_no_part_in_a_gradient(ops):
         ops["ahead"](*inputs(ops["ahead"], grad=True), out=out)
     with torch.no_grad():
         assert ops["ahead"](*inputs(ops["ahead"], grad=True), out=out) is out
+
+
+def lost(t):
+    """A loss whose gradient is not contiguous in memory."""
+    return t.double().square().sum() + t.sum()
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_transforms_give_the_gradients_of_autograd(ops, name):
+    """torch.func.grad, vjp and grad_and_value of a call, of its fallback (float64 too) and of a layer; torch.vmap of a
+    gradient is that of one element after the other."""
+    op, over = ops[name], tuple(range(len(ops[name].PARAMETERS)))
+    for call, dtype in ((op, torch.bfloat16), (op.fallback, torch.bfloat16), (op.fallback, torch.float64)):
+        wanted = torch.autograd.grad(lost(call(*(given := inputs(op, dtype, grad=True)))), given)
+        given = inputs(op, dtype)
+        found = torch.func.grad(lambda *t, call=call: lost(call(*t)), over)(*given)
+        valued, y = torch.func.grad_and_value(lambda *t, call=call: lost(call(*t)), over)(*given)
+        _, back = torch.func.vjp(lambda *t, call=call: lost(call(*t)), *given)
+        for made in (found, valued, back(torch.ones_like(y))):
+            assert all(torch.equal(a, b) and a.dtype == dtype for a, b in zip(made, wanted, strict=True))
+    for options in ({}, dict(local=True), dict(dtype=torch.float32)):
+        layer = op.as_module(list(op.PARAMETERS)[1:], seed=1, std=0.5, **options)
+        batch = torch.stack([inputs(op)[0] * k for k in (1, 2)])
+
+        def loss(weights, x, layer=layer):
+            return lost(torch.func.functional_call(layer, weights, x))
+
+        wanted = []
+        for x in batch:
+            layer.zero_grad()
+            lost(layer(x)).backward()
+            wanted.append({n: p.grad.to(p.dtype) for n, p in layer.named_parameters()})
+        weights = {n: p.detach() for n, p in layer.named_parameters()}
+        found = torch.func.grad(loss)(weights, batch[1])
+        each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, batch)
+        for n, t in found.items():
+            assert type(t) is type(weights[n]) and torch.equal(t, wanted[1][n])
+            assert torch.equal(each[n], torch.stack([w[n] for w in wanted]))
+
+
+def test_what_has_no_derivative_says_so_and_is_never_left_out(ops):
+    """Second derivatives, forward mode, ops without a gradient item, and batches that have no meaning."""
+    op, grad = ops["packed"], torch.func.grad
+    x, t = inputs(op)
+    layer = op.as_module(["t"])
+    for call in (op, op.fallback, lambda x, _: layer(x)):
+        with pytest.raises(RuntimeError, match="packed_backward has no gradient"):
+            grad(lambda x, call=call: lost(grad(lambda x: lost(call(x, t)))(x)))(x)
+        given = x.clone().requires_grad_()
+        (first,) = torch.autograd.grad(lost(call(given, t)), given, create_graph=True)
+        with pytest.raises(RuntimeError, match="packed_backward has no gradient"):
+            first.sum().backward()
+    for call in (op, op.fallback):
+        with pytest.raises(RuntimeError, match="packed has no derivative in forward mode"):
+            torch.func.jvp(lambda x, call=call: call(x, t), (x,), (x,))
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="no derivative in forward mode"):
+            call(torch.autograd.forward_ad.make_dual(x, x), t)
+    back = op.partner(op.FORWARD).partner("packed_backward")
+    given = [torch.zeros([n if isinstance(n, int) else 6 for n, *_ in s], dtype=d, requires_grad=True)
+             for d, s in back.PARAMETERS.values()]  # fmt: skip
+    for call in (back, back.fallback):
+        with pytest.raises(RuntimeError, match="packed_backward has no gradient"):
+            call(*given)[0].sum().backward()
+    with pytest.raises(RuntimeError, match="batch of no elements"):
+        torch.func.vmap(op, (0, None))(x[None][:0], t)
+    with pytest.raises(RuntimeError, match="updates changes r in place: not under"):
+        torch.func.vmap(ops["updates"])(*(torch.stack([t, t]) for t in inputs(ops["updates"])))
+    placed = layer.placed("t", inputs(op)[1])
+    with pytest.raises(TypeError, match=r"packed: transforms of torch\.func do not look into DTensors: pass to_local"):
+        grad(lambda t: lost(op(x, t)))(placed)
