@@ -80,9 +80,9 @@ def check_one(report: Report, worlds: Sequence[World] = ()) -> Report:
     return report
 
 
-def build(path: str, named: Collection[World] = ()) -> Checked:
-    """The module of one spec, proven for the sizes that all modules have (`built_for`), the mesh's own and the `named`
-    ones; None with errors."""
+def build(path: str, named: Collection[World] = (), only: bool = False) -> Checked:
+    """The module of one spec, proven for the sizes that all modules have (`built_for`) but with `only`, the mesh's own
+    and the `named` ones; None with errors."""
     from chunkdsl.check.options import path_not_for_a_module
 
     checked = read_one(path)
@@ -91,9 +91,10 @@ def build(path: str, named: Collection[World] = ()) -> Checked:
     if not checked.report.failed:
         from chunkdsl.ir.meshes import built_for
 
-        prove(checked, {*built_for(checked.schedule.mesh, BUILT_FOR), checked.schedule.world}, named)
+        usual = () if only else built_for(checked.schedule.mesh, BUILT_FOR)
+        prove(checked, {*usual, checked.schedule.world}, named)
     if not checked.report.failed:
-        render(checked)
+        render(checked, only)
     return checked
 
 
@@ -352,12 +353,14 @@ def prove(checked: Checked, worlds: Iterable[World], named: Collection[World] = 
         checked.report.extend(explain_breach(b, source) for b in found)
 
 
-def render(checked: Checked) -> None:
+def render(checked: Checked, only: bool = False) -> None:
     """Schedule to the text of a module, which says how to build it again for the same world sizes."""
     from chunkdsl.ir.meshes import built_for, worlds_text
     from chunkdsl.render.module import render_module
 
     made = checked.schedule
-    more = [w for w in checked.proven if w not in built_for(made.mesh, BUILT_FOR) and w != made.world]
+    usual = {made.world, *(() if only else built_for(made.mesh, BUILT_FOR))}
+    more = [w for w in checked.proven if w not in usual]
     command = ["chunkdsl", "build", made.path, *(["--world", worlds_text(more)] if more else [])]
+    command += ["--only"] if only else []
     checked.module = render_module(made, checked.proven, shlex.join(command))

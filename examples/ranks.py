@@ -76,13 +76,14 @@ def shard(tensor, shape, world, rank):
     return tensor.contiguous()
 
 
-def built_module(args, rank):
-    """Path of the module. Rank 0 builds it where that is possible, the others wait."""
+def built_module(args, rank, worlds=()):
+    """Path of the module. Rank 0 builds it where that is possible, the others wait. `worlds`: numbers of ranks that the
+    program can run on, if few: the build then proves no others."""
     if args.module is not None:
         path, built = args.module, True
     else:
         path = args.build / f"{args.spec.stem}.py"
-        built = rank == 0 and (build(args.spec, args.build) or path.exists())
+        built = rank == 0 and (build(args.spec, args.build, worlds) or path.exists())
     answer = [built]
     dist.broadcast_object_list(answer, src=0)
     if not answer[0]:
@@ -92,13 +93,14 @@ def built_module(args, rank):
     return path
 
 
-def build(spec, folder):
+def build(spec, folder, worlds=()):
     """Whether chunkdsl is installed and has built the module."""
     try:
         import chunkdsl  # noqa: F401
     except ImportError:
         return False
     command = [sys.executable, "-m", "chunkdsl", "build", os.path.relpath(spec), "-o", str(folder)]
+    command += ["--only", "--world", ",".join(map(str, worlds))] if worlds else []
     return subprocess.run(command, stdout=sys.stderr).returncode == 0
 
 

@@ -181,7 +181,7 @@ def train(args, rank, device):
         raise CannotRun("--tensorboard needs the package tensorboard (pip install tensorboard)")
     if HEADS % world:
         raise CannotRun(f"{HEADS} heads are not divided by {world} ranks")
-    path = built_module(args, rank)
+    path = built_module(args, rank, [n for n in range(1, HEADS + 1) if HEADS % n == 0])
     try:
         m = load(path).TinyLlm(dist.group.WORLD, device=device, T=total)
     except ValueError as why:

@@ -107,6 +107,12 @@ def test_named_sizes_are_proven_and_the_module_says_how_to_build_it_again(capsys
     assert "Proven for 1, 2, 4, 8 ranks" in text and 'PROVEN = (1, 2, 4, 8)' in text.replace(",)", ")")
     assert "    chunkdsl build specs/f.chunk --world 4,8\n" in text
     assert run(capsys, "build", "specs/f.chunk", "--world", "4,8", "--check")[0] == 0
+    assert run(capsys, "build", "specs/f.chunk", "--world", "4", "--only")[0] == 0
+    text = Path("build/f.py").read_text()
+    assert "    chunkdsl build specs/f.chunk --world 4 --only\n" in text and "Proven for 2, 4 ranks" in text
+    code, out, _ = run(capsys, "build", "specs/f.chunk", "--check")
+    assert code == 1 and "chunkdsl build specs/f.chunk" in out
+    assert run(capsys, "build", "specs/f.chunk", "--world", "4", "--only", "--check")[0] == 0
     assert run(capsys, "build", "specs/f.chunk", "--check")[0] == 1
 
 

@@ -16,6 +16,7 @@ def configure(subparsers) -> None:
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("-o", dest="folder", default=FOLDER, metavar="FOLDER", help=f"default: {FOLDER}")
     add_worlds(parser, "world sizes to prove beside 1 to 16 and the mesh's own, such as 24,32")
+    parser.add_argument("--only", action="store_true", help="prove those and the mesh's own alone, not 1 to 16")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the module on disk is stale")
     parser.add_argument("--output-format", choices=("text", "json"), default="text", help="of findings; default: text")
     parser.set_defaults(run=run)
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from chunkdsl.render.write import module_path
     from chunkdsl.report.output import write
 
-    built = pipeline.build(args.spec, world_sizes(args))
+    built = pipeline.build(args.spec, world_sizes(args), args.only)
     report, path = built.report, module_path(args.folder, args.spec)
     if not report.failed:
         finish = _compare if args.check else _store
@@ -62,4 +63,5 @@ def _compare(module: str, path: str, args: argparse.Namespace, report) -> None:
         command = ["chunkdsl", "build", args.spec]
         command += ["-o", args.folder] if args.folder != FOLDER else []
         command += ["--world", worlds_text(world_sizes(args))] if args.world else []
+        command += ["--only"] if args.only else []
         report.add(stale_module(path, what, shlex.join(command)))
