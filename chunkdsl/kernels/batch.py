@@ -1,14 +1,15 @@
 """Many programs of a kernel at once: the trace of one, and beside each value that is no data what it is in every other.
 
 The kernel's own statements run for the first program; what follows from program ids is worked out for all of them
-(`spread`). Where programs part, at a condition or in how often they go round a loop, `Parted` says who goes together;
-each group then runs by itself. Only values that do not stem from memory are spread, since others touch nothing.
+(`spread`), and what follows from the variable of a loop for all of its rounds (`rounds`). Where programs or rounds part,
+at a condition, `Parted` says who goes together; each group then runs by itself. Only values that do not stem from memory
+are spread, since others touch nothing.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 
 import numpy as np
@@ -17,9 +18,12 @@ from triton.runtime import interpreter as upstream
 
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.refusals import current_line
+from chunkdsl.kernels.rounds import ByRounds, RoundsLooked
 from chunkdsl.kernels.spread import (
     EACH,
+    LEADING,
     Lanes,
+    Parted,
     Spread,
     TooLong,
     TooMany,
@@ -44,13 +48,14 @@ TensorHandle = upstream.TensorHandle
 @record
 class Access:
     """One load or store of all programs of a batch. `rounds`: of each loop around it that was asked for, by its number,
-    the variable's value, [programs or 1]."""
+    the variable's value, [programs or 1, rounds or 1, 1]. `again`: it is in another part of the rounds too."""
 
     kind: str
     argument: str
     line: int
     lanes: Lanes
     rounds: Mapping[int, np.ndarray]
+    again: bool
 
 
 class BatchBuilder(TrackedBuilder):
@@ -64,14 +69,18 @@ class BatchBuilder(TrackedBuilder):
         super().__init__(recorder, exact)
         self.programs, self.left, self.loops = programs, left, loops_by_function(loops)
         self.accesses: list[Access] = []
+        self.by_rounds = ByRounds()
         self._by_block = False
         self._grids = np.ones((1, 3), int)
         self._lengths: Mapping[str, np.ndarray] = {}
 
-    def start(self, grids: np.ndarray, programs: np.ndarray, lengths: Mapping[str, np.ndarray]) -> None:
+    def start(
+        self, grids: np.ndarray, programs: np.ndarray, lengths: Mapping[str, np.ndarray], part: RoundsLooked
+    ) -> None:  # fmt: skip
         """The kernel runs next for these. `grids`: [programs, 3], what each sees. `lengths`: how long the first
-        dimension of each argument is for it, [programs, 1]."""
+        dimension of each argument is for it, [programs, 1, 1]. `part`: rounds of loops that are looked at."""
         self.programs, self.accesses = programs, []
+        self.by_rounds.start(part, self.accesses)
         self._grids, self._lengths = grids, lengths
         self.place(tuple(grids[0].tolist()), tuple(programs[0].tolist()))
 
@@ -97,7 +106,7 @@ class BatchBuilder(TrackedBuilder):
         def transposed(tensor):
             made = plain.fget(tensor)
             if EACH in tensor.handle.attr:
-                parts = (p.transpose(0, 2, 1) for p in spread_of(tensor.handle).parts)
+                parts = (p.transpose(0, 1, 3, 2) for p in spread_of(tensor.handle).parts)
                 made.handle.attr[EACH] = Spread(tuple(parts), tensor.handle.attr[EACH].every)
             return made
 
@@ -112,13 +121,13 @@ class BatchBuilder(TrackedBuilder):
     def create_get_program_id(self, axis):
         made = super().create_get_program_id(axis)
         if len(self.programs) > 1:
-            made.attr[EACH] = Spread((self.programs[:, axis : axis + 1].astype(np.int32),))
+            made.attr[EACH] = Spread((self.programs[:, None, axis : axis + 1].astype(np.int32),))
         return made
 
     def create_get_num_programs(self, axis):
         made = super().create_get_num_programs(axis)
         if (self._grids[:, axis] != self._grids[0, axis]).any():
-            made.attr[EACH] = Spread((self._grids[:, axis : axis + 1].astype(np.int32),))
+            made.attr[EACH] = Spread((self._grids[:, None, axis : axis + 1].astype(np.int32),))
         return made
 
     def worked_out(self, made, given) -> None:
@@ -146,7 +155,7 @@ class BatchBuilder(TrackedBuilder):
     def spread(self, name: str, args, made) -> None:
         """What the outcome of a method is in every program."""
         if not isinstance(made, TensorHandle):
-            raise alone(len(self.programs))
+            raise self._each_alone()
         rule = SPREADS.get(name)
         made.attr[EACH] = found = rule(args, made) if rule else self._worked_out(name, args, name in ELEMENTWISE)
         self.left[0] -= sum(p.size for p in found.parts) >> 15
@@ -157,12 +166,19 @@ class BatchBuilder(TrackedBuilder):
         wholes = [spread_of(a).whole() if isinstance(a, TensorHandle) else None for a in args]
         if at_once:
             return Spread((method(*[a if w is None else bare(a, w) for a, w in zip(args, wholes, strict=True)]).data,))
-        self.left[0] -= len(self.programs)
+        each = leading(w for w in wholes if w is not None)
+        self.left[0] -= int(np.prod(each))
         found = []
-        for i in range(len(self.programs)):
-            given = [a if w is None else bare(a, of_program(w, i, a)) for a, w in zip(args, wholes, strict=True)]
+        for at in np.ndindex(each):
+            given = [a if w is None else bare(a, one_of(w, at, a)) for a, w in zip(args, wholes, strict=True)]
             found.append(method(*given).data)
-        return Spread((np.stack(found),))
+        return Spread((np.stack(found).reshape(*each, *found[0].shape),))
+
+    def _each_alone(self) -> Parted:
+        return alone(len(self.programs), self.by_rounds.count)
+
+    def _halves(self) -> Parted:
+        return halves(len(self.programs), self.by_rounds.count)
 
     # ---- accesses
 
@@ -181,7 +197,7 @@ class BatchBuilder(TrackedBuilder):
             return
         if self._placing:
             if self._place is None:
-                self._access(kind, Spread((ptrs.data[None],)), Spread((np.asarray(mask)[None],), True))
+                self._access(kind, Spread((ptrs.data[None, None],)), Spread((np.asarray(mask)[None, None],), True))
         elif taint_of(ptrs) is None and taint_of(mask) is None:
             self._access(kind, spread_of(ptrs), spread_of(mask))
 
@@ -225,10 +241,11 @@ class BatchBuilder(TrackedBuilder):
 
     def _alone(self, *values) -> None:
         if any(EACH in h.attr for h in handles_in(values)):
-            raise alone(len(self.programs))
+            raise self._each_alone()
 
     def _access(self, kind: str, pointers: Spread, mask: Spread) -> None:
         line = current_line()
+        mask = self.by_rounds.masked(mask)
         at = first_address(pointers, mask)
         if at is None:
             return
@@ -240,18 +257,18 @@ class BatchBuilder(TrackedBuilder):
         try:
             lanes = lanes_of(offsets, mask, a.pitch)
         except TooMany:
-            raise halves(len(self.programs)) from None
+            raise self._halves() from None
         self.left[0] -= (lanes.rows.size + lanes.columns.size) >> 13
         bad = outside(lanes, a, self._lengths[a.name])
         if bad is not None:
-            shape = [*self._lengths[a.name][bad], *a.shape[1:]] if a.shape else []
+            shape = [*self._lengths[a.name][bad].reshape(-1), *a.shape[1:]] if a.shape else []
             shown = f"{a.name} [{' x '.join(map(str, shape))}]"
             raise KernelFault(
                 f"a {kind} outside the declared shape of {shown}, by program {tuple(self.programs[bad].tolist())}",
                 line, "mask it, correct the shape, or pass the stride of its rows with `arg`",
             )  # fmt: skip
         rounds = rounds_of(self.loops, each_of) if kind == "load" and self.loops else {}
-        self.accesses.append(Access(kind, a.name, line, lanes, rounds))
+        self.accesses.append(Access(kind, a.name, line, lanes, rounds, self.by_rounds.again))
 
 
 # ---- programs one by one
@@ -265,14 +282,15 @@ def reducing(builder: BatchBuilder, apply_impl: Callable) -> Callable:
         if not any(EACH in t.handle.attr for t in inputs) or joined(inputs):
             return results
         wholes = [spread_of(t.handle).whole() for t in inputs]
-        builder.left[0] -= len(builder.programs)
+        each = leading(wholes)
+        builder.left[0] -= int(np.prod(each))
         found = []
-        for i in range(len(builder.programs)):
-            given = [bare(t.handle, of_program(w, i, t.handle)) for t, w in zip(inputs, wholes, strict=True)]
+        for at in np.ndindex(each):
+            given = [bare(t.handle, one_of(w, at, t.handle)) for t, w in zip(inputs, wholes, strict=True)]
             made = apply_impl(self, tuple(tl.tensor(h, t.type) for h, t in zip(given, inputs, strict=True)))
             found.append([h.data for h in handles_in(made)])
         for handle, data in zip(handles_in(results), zip(*found, strict=True), strict=True):
-            handle.attr[EACH] = Spread((np.stack(data),))
+            handle.attr[EACH] = Spread((np.stack(data).reshape(*each, *data[0].shape),))
         return results
 
     return apply
@@ -282,8 +300,18 @@ def bare(like: TensorHandle, data: np.ndarray) -> TensorHandle:
     return TensorHandle(data, like.dtype, {MARK: None})
 
 
-def of_program(whole: np.ndarray, program: int, like: TensorHandle) -> np.ndarray:
-    return np.broadcast_to(whole[min(program, len(whole) - 1)], like.data.shape)
+def leading(arrays: Iterable[np.ndarray]) -> tuple[int, ...]:
+    """How many programs and rounds there are in any of these."""
+    return np.broadcast_shapes(*(a.shape[:LEADING] for a in arrays))
+
+
+def one_of(array: np.ndarray, at: tuple[int, ...], like: TensorHandle) -> np.ndarray:
+    """What it is in one program and round."""
+    return np.broadcast_to(picked(array, at), like.data.shape)
+
+
+def picked(array: np.ndarray, at: Sequence[int]) -> np.ndarray:
+    return array[tuple(min(int(i), n - 1) for i, n in zip(at, array.shape, strict=False))]
 
 
 # ---- addresses
@@ -295,11 +323,12 @@ def addresses(block, offsets, checked) -> tuple[Spread, Spread]:
     size = max(1, block.base.get_element_ty().primitive_bitwidth // 8)
 
     def number(handle) -> np.ndarray:
-        return spread_of(handle).whole().astype(np.int64).reshape(-1, *[1] * axes)
+        whole = spread_of(handle).whole().astype(np.int64)
+        return whole.reshape(*whole.shape[:LEADING], *[1] * axes)
 
-    pointers, mask = [number(block.base)], [np.ones((1,) * (axes + 1), bool)]
+    pointers, mask = [number(block.base)], [np.ones((1,) * (axes + LEADING), bool)]
     for axis, length in enumerate(block.block_shape):
-        lanes = np.arange(length).reshape(1, *(length if i == axis else 1 for i in range(axes)))
+        lanes = np.arange(length).reshape(1, 1, *(length if i == axis else 1 for i in range(axes)))
         at = number(offsets[axis]) + lanes
         pointers.append(size * at * number(block.strides[axis]))
         if axis in checked:
@@ -309,13 +338,15 @@ def addresses(block, offsets, checked) -> tuple[Spread, Spread]:
 
 def first_address(pointers: Spread, mask: Spread) -> int | None:
     """Where one of the elements that are touched lies; None if none is."""
-    count = max(len(p) for p in (*pointers.parts, *mask.parts))
-    some = np.ones(count, bool)
+    some = np.ones((1, 1), bool)
     for part in mask.parts:
-        some &= part.reshape(len(part), -1).any(axis=1)
-    for program in np.flatnonzero(some):
-        masked = np.logical_and.reduce(np.broadcast_arrays(*(p[min(program, len(p) - 1)] for p in mask.parts)))
-        at = sum(p[min(program, len(p) - 1)].astype(np.int64) for p in pointers.parts)
+        some = some & part.reshape(*part.shape[:LEADING], -1).any(axis=-1)
+    if not some.any():
+        return None
+    there = np.broadcast_to(some, leading([*pointers.parts, *mask.parts]))
+    for place in np.argwhere(there):
+        masked = np.logical_and.reduce(np.broadcast_arrays(*(picked(p, place) for p in mask.parts)))
+        at = sum(picked(p, place).astype(np.int64) for p in pointers.parts)
         at, masked = np.broadcast_arrays(at, masked)
         if masked.any():
             return int(at[masked][0])
@@ -323,14 +354,14 @@ def first_address(pointers: Spread, mask: Spread) -> int | None:
 
 
 def outside(lanes: Lanes, a: Argument, lengths: np.ndarray) -> int | None:
-    """A program that leaves the declared shape, of which the first dimension is `lengths` long, [programs, 1]."""
+    """A program that leaves the declared shape, of which the first dimension is `lengths` long, [programs, 1, 1]."""
     count = lengths * (a.rows // a.shape[0]) if len(a.shape) > 1 and a.shape[0] else a.rows
     rows = ((lanes.rows < 0) | (lanes.rows >= count)) & lanes.row_mask
     longest = lengths if len(a.shape) == 1 else a.cols
     columns = ((lanes.columns < 0) | (lanes.columns >= longest)) & lanes.column_mask
-    bad = rows | columns if lanes.paired else (
-        (rows.any(axis=1) & lanes.column_mask.any(axis=1)) | (columns.any(axis=1) & lanes.row_mask.any(axis=1))
-    )[:, None]  # fmt: skip
+    bad = (rows | columns).any(axis=-1) if lanes.paired else (
+        (rows.any(axis=-1) & lanes.column_mask.any(axis=-1)) | (columns.any(axis=-1) & lanes.row_mask.any(axis=-1))
+    )  # fmt: skip
     found = np.flatnonzero(bad.any(axis=1))
     return int(found[0]) if found.size else None
 
@@ -348,11 +379,11 @@ def spreading(name: str, method: Callable) -> Callable:
         done = isinstance(made, TensorHandle) and EACH in made.attr and all(made is not h for h in given)
         if given and not done and joined(made) is None:
             if named:
-                raise alone(len(self.programs))
+                raise self._each_alone()
             try:
                 self.spread(name, args, made)
             except TooMany:
-                raise halves(len(self.programs)) from None
+                raise self._halves() from None
         return made
 
     return call

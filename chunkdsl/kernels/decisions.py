@@ -3,12 +3,13 @@
 A condition that stems from memory may choose between values: `if tl.max(x) > 0: acc = acc * 2`. Of such an `if` one
 branch runs, and all that either assigns counts as tainted afterwards. Where a branch may touch memory the kernel is
 refused, at the line that does; so it is where data bounds a loop. `min` and `max` of Python are those of the language.
+Loops say what they carry on from round to round (`rounds`).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from triton.runtime import interpreter as upstream
 
 from chunkdsl.kernels.quiet import first_touch
 from chunkdsl.kernels.refusals import current_line, decision_from_data
+from chunkdsl.kernels.rounds import OneByOne
 from chunkdsl.kernels.spread import EACH, Spread, each_of, together
 from chunkdsl.kernels.taint import MARK, Taint, joined, mark, taint_of
 
@@ -44,17 +46,21 @@ def decide(condition, touch: int | None, what: str) -> Decision:
     return Decision(bool(condition.handle.data.all()) if taint else bool(condition), taint)
 
 
-def rounds(touch: int | None, *bounds, step=None, **options):
-    """A `range` of Triton or Python in a `for` of which the first access stands in line `touch`."""
+def rounds(touch: int | None, line: int | None, *bounds, step=None, **options):
+    """A `range` of Triton or Python in a `for` of which the first access stands in line `touch`. `line`: the loop's,
+    if its rounds may be looked at at once."""
     named = [options.pop(name) for name in ("arg1", "arg2") if name in options]
     bounds = [*bounds, *named, *([] if step is None else [step])]
     for value in bounds:
         if isinstance(value, tl.tensor) and (taint := joined(value)):
             raise decision_from_data("how often a loop runs", taint, touch or current_line())
     first, last, each = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    by_rounds = getattr(upstream.interpreter_builder, "by_rounds", None)
+    if line and by_rounds and (at_once := by_rounds.loop(line, each_of(first), each_of(last), each_of(each))):
+        return at_once
     if any(isinstance(v, tl.tensor) and EACH in v.handle.attr for v in (first, last, each)):
-        return spread_range(first, last, each)
-    return range(first, last, each)
+        return OneByOne(spread_range(first, last, each))
+    return OneByOne(range(first, last, each))
 
 
 def spread_range(*bounds) -> Iterator:
@@ -64,7 +70,7 @@ def spread_range(*bounds) -> Iterator:
     together(counts)
     for i in range(int(counts.reshape(-1)[0])):
         at = (first + i * each).astype(np.int32)
-        handle = upstream.TensorHandle(at[0], tl.int32, {MARK: None, **({EACH: Spread((at,))} if len(at) > 1 else {})})
+        handle = upstream.TensorHandle(at[0, 0], tl.int32, {MARK: None, **({EACH: Spread((at,))} if at.size > 1 else {})})
         yield tl.tensor(handle, tl.int32)
 
 
@@ -160,18 +166,27 @@ class _Statements(ast.NodeTransformer):
         node.test = self.decision(node.test, touch, "a loop")
         return node
 
-    def visit_For(self, node: ast.For) -> ast.For:
+    def visit_For(self, node: ast.For) -> ast.stmt | list[ast.stmt]:
         touch = first_touch(node.body, self.space)
+        names = sorted(carried(node.body))
+        evenly = not any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(node)) and not node.orelse
         self.generic_visit(node)
         called = getattr(node.iter, "func", None)
         kind = getattr(called, "id", getattr(called, "attr", ""))
-        if kind in ("range", "static_range"):
-            line = ast.Constant(touch.lineno + self.before if touch else None)
-            node.iter.args.insert(0, placed(line, called))
-            node.iter.func = placed(ast.Name(ROUNDS, ast.Load()), called)
-        if kind == "range" and isinstance(node.target, ast.Name):  # a tensor, as in `interp`
-            name = node.target.id
-            node.body.insert(0, placed(ast.Assign([ast.Name(name, ast.Store())], ast.Name(name, ast.Load())), node))
+        if kind not in ("range", "static_range"):
+            return node
+        named = kind == "range" and isinstance(node.target, ast.Name)
+        lines = [touch.lineno + self.before if touch else None, node.lineno + self.before if named and evenly else None]
+        node.iter.args[:0] = [placed(ast.Constant(line), called) for line in lines]
+        node.iter.func = placed(ast.Name(ROUNDS, ast.Load()), called)
+        if not named:
+            return node
+        self.count += 1
+        kept, target = f"__loop_{self.count}", node.target.id
+        node.iter = placed(ast.NamedExpr(ast.Name(kept, ast.Store()), node.iter), node)
+        own = placed(ast.Assign([ast.Name(target, ast.Store())], ast.Name(target, ast.Load())), node)  # a tensor
+        entered, left = (placed(asked(kept, how, names), node) for how in ("enter", "leave"))
+        node.body = [own, *([entered] if names else []), *node.body, *([left] if names else [])]
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
@@ -205,6 +220,46 @@ def if_bound(name: str, kept: str) -> ast.stmt:
     value = call(AFTER, ast.Name(kept, ast.Load()), ast.Name(name, ast.Load()))
     unbound = ast.ExceptHandler(ast.Name("NameError", ast.Load()), None, [ast.Pass()])
     return ast.Try([ast.Assign([ast.Name(name, ast.Store())], value)], [unbound], [], [])
+
+
+def asked(kept: str, how: str, names: Sequence[str]) -> ast.stmt:
+    """Of each name that has a value: `if kept.at_once: name = kept.enter("name", name)`, or `kept.leave(...)`."""
+    found = []
+    for name in names:
+        method = ast.Attribute(ast.Name(kept, ast.Load()), how, ast.Load())
+        value = ast.Call(method, [ast.Constant(name), ast.Name(name, ast.Load())], [])
+        done = ast.Assign([ast.Name(name, ast.Store())], value) if how == "enter" else ast.Expr(value)
+        unbound = ast.ExceptHandler(ast.Name("NameError", ast.Load()), None, [ast.Pass()])
+        found.append(ast.Try([done], [unbound], [], []))
+    return ast.If(ast.Attribute(ast.Name(kept, ast.Load()), "at_once", ast.Load()), found, [])
+
+
+def carried(body: Sequence[ast.stmt]) -> set[str]:
+    """Names that a round may read before it has assigned them, and that it assigns."""
+    assigned = {n.id for node in body for n in ast.walk(node) if is_assigned(n)}
+    read, _ = read_first(body, frozenset())
+    return assigned & read
+
+
+def read_first(body: Sequence[ast.stmt], known: frozenset[str]) -> tuple[set[str], frozenset[str]]:
+    """(names that statements may read before they have assigned them, those that they have assigned at their end)."""
+    found: set[str] = set()
+    for node in body:
+        blocks = [part for field in ("body", "orelse", "finalbody") if isinstance(part := getattr(node, field, None), list)]
+        inner = {id(n) for part in blocks for statement in part for n in ast.walk(statement)}
+        own = [n for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in inner]
+        changed = {node.target.id} if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else set()
+        found |= ({n.id for n in own if isinstance(n.ctx, ast.Load)} | changed) - known
+        known |= {n.id for n in own if is_assigned(n)} if not isinstance(node, ast.For) else set()
+        inside = known | ({n.id for n in own if is_assigned(n)} if isinstance(node, ast.For) else set())
+        ends = []
+        for part in blocks:
+            read, end = read_first(part, inside)
+            found |= read
+            ends.append(end)
+        if isinstance(node, ast.If):
+            known |= ends[0] & ends[1]
+    return found, known
 
 
 def is_assigned(node: ast.AST) -> bool:

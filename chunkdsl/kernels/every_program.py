@@ -10,6 +10,7 @@ A kernel whose programs go on too differently is looked at with fewer rows, or s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,8 @@ from chunkdsl.interp import bind, interpreting
 from chunkdsl.ir.types import DimRef
 from chunkdsl.kernels.batch import Access, BatchBuilder
 from chunkdsl.kernels.fault import KernelFault
+from chunkdsl.kernels.order import Order
+from chunkdsl.kernels.rounds import ONE, NotAlike, TooShort
 from chunkdsl.kernels.sizes_tried import more_sizes
 from chunkdsl.kernels.spread import EACH, Parted, Spread, TooLong
 from chunkdsl.kernels.taint import MARK, mark
@@ -30,32 +33,61 @@ if TYPE_CHECKING:
     from chunkdsl.kernels.turns import Turns
 
 OPERATIONS = 6_000  # of the builder, a fraction of a second
+ALL_OPERATIONS = 24_000  # at the largest sizes
 PROGRAMS = 1 << 16  # of a grid
+ALL_PROGRAMS = 1 << 20
 BATCH = 4096
+UNFIT = -(1 << 40)  # where a block of rows begins that begins between two
 MEND = "let every program do the same, for the rows that follow from its number"
 
 
 Sizes = Mapping[str, int]
 
 
-def check_every_program(finder: Finder, found: Footprint, small: Sizes, traced: Sequence[Sizes]) -> None:
-    """KernelFault at the access by which a program falls out of line, at the largest sizes, then at `more_sizes`.
-    `small` sizes stand for those that the result does not have. All programs of the `traced` sizes were looked at
-    before."""
-    for sizes in tried(finder, small):
-        if any(all(t[n] >= sizes[n] for n in (finder.row, finder.col) if n) for t in traced):
-            break
+def check_every_program(finder: Finder, found: Footprint, small: Sizes, traced: Sequence[Sizes]) -> Footprint:
+    """The description, as it was held. KernelFault at the access by which a program falls out of line, at the largest
+    sizes, then at `more_sizes`. `small` sizes stand for those that the result does not have. All programs of the
+    `traced` sizes were looked at before."""
+    largest = dict(finder.q.sizes)
+    if largest not in traced:
         try:
-            Check(finder, found, [sizes]).run([OPERATIONS])
-            break
+            hold_all(finder, found, largest)
         except TooLong:
-            continue
+            found = unheld(finder, found)
+            check_some(finder, found, small)
     left = [OPERATIONS]
     for group in alike_but_rows(finder, more_sizes(finder, small)):
         try:
             Check(finder, found, group).run(left)
         except TooLong:
-            return
+            break
+    return found
+
+
+def hold_all(finder: Finder, found: Footprint, largest: Sizes) -> None:
+    """Every program, in every round of its loops. TooLong where that takes too many operations."""
+    if np.prod(finder.grid(largest)) > ALL_PROGRAMS:
+        raise TooLong
+    Check(finder, found, [largest]).run([ALL_OPERATIONS])
+
+
+def unheld(finder: Finder, found: Footprint) -> Footprint:
+    """What can be done with a kernel of whose programs not all were held at the largest sizes: they wait for all rows,
+    and their result is kept. KernelFault where it is sent."""
+    if finder.q.sent:
+        raise KernelFault("has too many programs, or rounds, to look at each at the largest sizes", finder.line,
+                          "narrow the dims' ranges, or bind the result to a name first: a launch behind it sends it")
+    return replace(found, block=0, order=Order(), reads=tuple((name, "whole") for name, _ in found.reads), columns=0,
+                   step="", column_block=0, turns=())  # fmt: skip
+
+
+def check_some(finder: Finder, found: Footprint, small: Sizes) -> None:
+    for sizes in tried(finder, small):
+        try:
+            return Check(finder, found, [sizes]).run([OPERATIONS])
+        except TooLong:
+            continue
+    return None
 
 
 def alike_but_rows(finder: Finder, several: Sequence[Sizes]) -> list[list[Sizes]]:
@@ -114,8 +146,8 @@ class Check:
         return ", ".join(f"{k} = {v}" for k, v in self.several[which].items())
 
     def extent(self, name: str, numbers: np.ndarray) -> np.ndarray:
-        """Of a size, [programs, 1]."""
-        return np.array([sizes[name] for sizes in self.several])[self.at[numbers]][:, None]
+        """Of a size, [programs, 1, 1]."""
+        return np.array([sizes[name] for sizes in self.several])[self.at[numbers]][:, None, None]
 
     def placed(self, which: int) -> np.ndarray:
         """The block of rows of every program at one of the sizes."""
@@ -124,12 +156,11 @@ class Check:
         columns, rest = divmod(total, blocks)
         if rest:
             raise KernelFault(f"a grid of {total} programs for {blocks} blocks of rows", self.finder.line, MEND)
-        found = np.zeros(total, np.int64)
+        block, column = (n.reshape(-1) for n in np.mgrid[:blocks, :columns])
         order = self.found.order
-        for block in range(blocks):
-            for column in range(columns):
-                a, b, c = order.program(order.number(block, column, blocks, columns), grid)
-                found[a + x * (b + y * c)] = block
+        a, b, c = order.program(order.number(block, column, blocks, columns), grid)
+        found = np.zeros(total, np.int64)
+        found[a + x * (b + y * c)] = block
         return found
 
     def run(self, left: list[int]) -> None:
@@ -137,26 +168,40 @@ class Check:
         finder = self.finder
         builder = BatchBuilder(self.recorder, finder.exact, self.programs[:1], left, finder.loops)
         named = {p: self.arguments[n].passed for p, n in finder.pointers.items()}
-        waiting = [np.arange(i, min(i + BATCH, len(self.programs))) for i in range(0, len(self.programs), BATCH)]
         with interpreting(self.recorder, builder):
             function, bound = bind(finder.kernel, {**self.scalars[0], **named}, builder.form)
             mark(tuple(bound.values()), None)
-            while waiting:
-                numbers = waiting.pop()
-                at = self.at[numbers]
-                builder.start(self.shown_grids[at], self.programs[numbers],
-                              {n: v[at][:, None] for n, v in self.lengths.items()})  # fmt: skip
-                try:
-                    with faults_of(finder.source):
-                        function(**bound | self.differing(bound, at))
-                except Parted as parted:
-                    waiting += [numbers[g] for g in parted.groups]
-                    continue
-                for access in builder.accesses:
-                    self.check(access, numbers)
-                for cut in finder.q.cuts:
-                    self.check_part(cut, builder.accesses, numbers)
+            while not self.went_through(builder, function, bound):
+                for stored in self.stored.values():
+                    stored[:] = 0
         self.check_stored()
+
+    def went_through(self, builder: BatchBuilder, function, bound: Mapping[str, object]) -> bool:
+        """Runs all programs. False where a loop turns out to be one whose rounds must be gone through one by one."""
+        total = len(self.programs)
+        waiting = [(np.arange(i, min(i + BATCH, total)), ONE) for i in range(0, total, BATCH)]
+        while waiting:
+            numbers, part = waiting.pop()
+            at = self.at[numbers]
+            builder.start(self.shown_grids[at], self.programs[numbers],
+                          {n: v[at][:, None, None] for n, v in self.lengths.items()}, part)  # fmt: skip
+            try:
+                with faults_of(self.finder.source):
+                    function(**bound | self.differing(bound, at))
+            except Parted as parted:
+                waiting += [(numbers if p is None else numbers[p], part.some(r)) for p, r in parted.groups]
+                continue
+            except TooShort as loop:
+                waiting.append((numbers, part.up_to(loop.rounds)))
+                continue
+            except NotAlike as loop:
+                builder.by_rounds.one_by_one.add(loop.line)
+                return False
+            for access in builder.accesses:
+                self.check(access, numbers, builder.by_rounds.steps)
+            for cut in self.finder.q.cuts:
+                self.check_part(cut, builder.accesses, numbers)
+        return True
 
     def differing(self, bound: Mapping[str, object], at: np.ndarray) -> dict[str, object]:
         """Parameters that are not the same at all sizes, as they are at those of `at`."""
@@ -172,14 +217,16 @@ class Check:
                 set_length(bound[t.pointer], self.lengths[t.name][at])
         return found
 
-    def check(self, access: Access, numbers: np.ndarray) -> None:
+    def check(self, access: Access, numbers: np.ndarray, steps: Mapping[int, int]) -> None:
+        """`steps`: the least step of each loop."""
         name = access.argument
         if access.kind == "store":
             if name not in self.stored:
                 raise KernelFault(f"stores to {name}, which is an argument and not a result", access.line,
                                   "name it as a result of the kernel item")
             self.lines[name] = access.line
-            self.count(access, numbers)
+            if not access.again:
+                self.count(access, numbers)
             mode = "block"
         elif name in self.stored:
             raise KernelFault(f"reads its result {name}, which another program may have stored or sent", access.line,
@@ -188,9 +235,12 @@ class Check:
             mode = self.modes.get(name, "whole")
         if mode == "turns":
             turns, value = self.turn(access)
-            self.hold(access, numbers, turns.lead * value, turns.each)
+            if steps.get(turns.line, 1) < 1:
+                raise KernelFault("a program goes through the rows downwards, others do upwards", turns.line, MEND)
+            begin = turns.lead * value
+            self.hold(access, numbers, np.where(begin % turns.each, UNFIT, begin), turns.each)
         elif mode != "whole" and self.blocks is not None:
-            first = self.blocks[numbers][:, None] * self.found.block
+            first = self.blocks[numbers][:, None, None] * self.found.block
             rows = self.extent(self.finder.row, numbers) if mode == "wrap" else None
             self.hold(access, numbers, first, self.found.block, rows)
 
@@ -199,11 +249,11 @@ class Check:
         result = self.finder.result
         dim = result.dims.index(DimRef(cut))
         size = self.finder.block if dim == 0 else self.finder.column
-        least = np.full((len(numbers), 1), 1 << 62)
+        least = np.full((len(numbers), 1, 1), 1 << 62)
         for access in accesses:
             if access.kind == "store" and access.argument == result.name:
                 at, used = access.lanes.along(dim > 0)
-                least = np.minimum(least, np.where(used, at, 1 << 62).min(axis=1, keepdims=True))
+                least = np.minimum(least, np.where(used, at, 1 << 62).min(axis=(1, 2), keepdims=True))
         for access in accesses:
             dims = self.finder.binding.tensor(access.argument).dims
             if access.kind == "load" and DimRef(cut) in dims:
@@ -228,10 +278,11 @@ class Check:
         `modulus` if there is one."""
         at, used = access.lanes.along(columns)
         away = (at - first) % modulus if modulus is not None else at - first
-        bad = np.argwhere(used & asked & ((away < 0) | (away >= count)))
+        bad_at = used & asked & ((away < 0) | (away >= count))
+        bad = np.argwhere(bad_at)
         if bad.size:
-            program, lane = bad[0]
-            found, begin = (np.broadcast_to(v, away.shape)[program, lane] for v in (at, first))
+            program, *_ = place = tuple(bad[0])
+            found, begin = (np.broadcast_to(v, bad_at.shape)[place] for v in (at, first))
             number = numbers[min(program, len(numbers) - 1)]
             who = tuple(self.programs[number].tolist())
             what = "column" if columns else "row"
@@ -241,13 +292,17 @@ class Check:
             )  # fmt: skip
 
     def count(self, access: Access, numbers: np.ndarray) -> None:
-        """Adds up what stands for the stored elements of each row."""
+        """Adds up what stands for the stored elements of each row, of all rounds of a loop at once where they are
+        stored to the same rows."""
         lanes, stored, weights = access.lanes, self.stored[access.argument], self.weights[access.argument]
         values = np.where(lanes.column_mask, weights[np.where(lanes.column_mask, lanes.columns, 0)], np.uint64(0))
         if not lanes.paired:
-            values = values.sum(axis=1, keepdims=True, dtype=np.uint64)
-        rows = lanes.rows + self.begins[access.argument][self.at[numbers]][:, None]
-        rows, values, used = np.broadcast_arrays(rows, values, lanes.along(False)[1])
+            values = values.sum(axis=-1, keepdims=True, dtype=np.uint64)
+        used = lanes.along(False)[1]
+        if not lanes.paired and lanes.rows.shape[1] == lanes.row_mask.shape[1] == 1:
+            values, used = values.sum(axis=1, keepdims=True, dtype=np.uint64), lanes.row_mask
+        rows = lanes.rows + self.begins[access.argument][self.at[numbers]][:, None, None]
+        rows, values, used = np.broadcast_arrays(rows, values, used)
         np.add.at(stored, rows[used], values[used])
 
     def check_stored(self) -> None:
@@ -291,4 +346,4 @@ def set_each(handle: upstream.TensorHandle, values: np.ndarray) -> None:
     handle.attr[MARK] = None
     handle.attr.pop(EACH, None)
     if (values != values[0]).any():
-        handle.attr[EACH] = Spread((values[:, None],))
+        handle.attr[EACH] = Spread((values[:, None, None],))

@@ -106,7 +106,7 @@ class Finder:
         check_beside(self, found, seen, block, column)
         if not found.block and self.loops:
             found = self.in_turns(found, small, [touches for _, touches in seen])
-        check_every_program(self, found, small, [sizes for sizes, _ in seen])
+        found = check_every_program(self, found, small, [sizes for sizes, _ in seen])
         largest = self.check_largest(found)
         return replace(found, **largest.busiest) if largest else found
 

@@ -27,19 +27,20 @@ class Order:
     turned: bool = False
 
     def number(self, block: int, column: int, blocks: int, columns: int) -> int:
-        """Number of the program of a row block and a column, 0-based, of `blocks` x `columns`."""
+        """Number of the program of a row block and a column, 0-based, of `blocks` x `columns`. Of arrays, one each."""
         if self.across:
             block, column, blocks, columns = column, block, columns, blocks
         group = self.group or max(1, blocks)
         first = block // group * group
-        height = min(blocks - first, group)
+        left = blocks - first
+        height = left + (group - left) * (left > group)  # the lesser, of arrays too
         within = block - first
         if self.turned:
             within = (within - first * columns) % height
         return first * columns + column * height + within
 
     def program(self, number: int, grid: Program) -> Program:
-        """Grid index of a program's number."""
+        """Grid index of a program's number. Of arrays, one each."""
         index = [0, 0, 0]
         for axis in self.axes:
             index[axis] = number % grid[axis]

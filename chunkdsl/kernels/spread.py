@@ -1,7 +1,9 @@
-"""A traced value of many programs at once: arrays with an axis of programs in front, as sums or conjunctions of parts.
+"""A traced value of many programs at once, in many rounds of a loop: arrays with an axis of programs and one of rounds
+in front, as sums or conjunctions of parts.
 
 `rows[:, None] * stride + cols[None, :]` of a thousand programs stays two parts, one along each axis of the block, and
-is not added up. From the parts of an address follow the rows and columns of an argument that each program touches.
+is not added up; so does `program * size + round`. From the parts of an address follow the rows and columns of an
+argument that each program touches in each round.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from chunkdsl.record import record
 
 EACH = "each"  # the attribute of a handle that bears its `Spread`; its data are then those of the first program
 MOST = 1 << 25  # elements of an array
+LEADING = 2  # axes in front of those of a block: programs, rounds
 
 
 class TooMany(Exception):
@@ -27,17 +30,18 @@ class TooLong(Exception):
 
 
 class Parted(Exception):
-    """Programs do not go on alike. `groups`: numbers of those that do, in this batch."""
+    """Programs do not go on alike. `groups`: numbers of those that do, in this batch, and which of its rounds; None are
+    all."""
 
-    def __init__(self, groups: Sequence[np.ndarray]) -> None:
+    def __init__(self, groups: Sequence[tuple[np.ndarray | None, np.ndarray | None]]) -> None:
         super().__init__("programs part")
         self.groups = groups
 
 
 @record
 class Spread:
-    """`parts`: of shapes [programs or 1, ...], where a block's axes are whole or 1. The value is their sum, or with
-    `every` whether all are true."""
+    """`parts`: of shapes [programs or 1, rounds or 1, ...], where a block's axes are whole or 1. The value is their sum,
+    or with `every` whether all are true."""
 
     parts: tuple[np.ndarray, ...]
     every: bool = False
@@ -57,10 +61,10 @@ def spread_of(handle: upstream.TensorHandle) -> Spread:
     axes = handle.data.ndim
     if found is None:
         data = handle.data
-        return Spread((data[tuple(slice(0, 1) if not step else slice(None) for step in data.strides)][None],))
-    if all(p.ndim == axes + 1 for p in found.parts):
+        return Spread((data[tuple(slice(0, 1) if not step else slice(None) for step in data.strides)][None, None],))
+    if all(p.ndim == axes + LEADING for p in found.parts):
         return found
-    return Spread(tuple(p.reshape(len(p), *[1] * axes) for p in found.parts), found.every)  # of a number, repeated
+    return Spread(tuple(p.reshape(*p.shape[:2], *[1] * axes) for p in found.parts), found.every)  # a number, repeated
 
 
 def merged(parts: Iterable[np.ndarray], every: bool = False) -> Spread:
@@ -76,12 +80,15 @@ def merged(parts: Iterable[np.ndarray], every: bool = False) -> Spread:
 
 
 def axes_of(part: np.ndarray) -> tuple[bool, ...]:
-    return tuple(n > 1 for n in part.shape[1:])
+    return tuple(n > 1 for n in part.shape[LEADING:])
 
 
 def each_of(value) -> np.ndarray:
-    """A number in every program, [programs or 1, 1]."""
-    return spread_of(value.handle).whole() if isinstance(value, tl.tensor) else np.array([[int(value)]])
+    """A number in every program and round, [programs or 1, rounds or 1, 1]."""
+    if not isinstance(value, tl.tensor):
+        return np.array([[[int(value)]]])
+    whole = spread_of(value.handle).whole()
+    return whole.reshape(*whole.shape[:2], 1)
 
 
 # ---- what is touched
@@ -90,7 +97,7 @@ def each_of(value) -> np.ndarray:
 @record
 class Lanes:
     """What programs touch: every row of `rows` where `row_mask`, with every column of `columns` where `column_mask`;
-    with `paired` the n th row with the n th column. All are of shape [programs or 1, lanes]."""
+    with `paired` the n th row with the n th column. All are of shape [programs or 1, rounds or 1, lanes]."""
 
     rows: np.ndarray
     columns: np.ndarray
@@ -105,12 +112,12 @@ class Lanes:
         at, mask, other = self.rows, self.row_mask, self.column_mask
         if columns:
             at, mask, other = self.columns, self.column_mask, self.row_mask
-        return at, mask & other.any(axis=1, keepdims=True)
+        return at, mask & other.any(axis=-1, keepdims=True)
 
 
 def lanes_of(offsets: Spread, mask: Spread, pitch: int) -> Lanes:
     """`offsets`: in elements from the argument's first; its rows are `pitch` elements apart."""
-    axes = len(offsets.parts[0].shape) - 1
+    axes = offsets.parts[0].ndim - LEADING
     keys = {axes_of(p) for p in offsets.parts} | {axes_of(p) for p in mask.parts}
     along = [k for k in keys if any(k)]
     if len(along) <= 2 and (len(along) < 2 or not any(a and b for a, b in zip(*along, strict=True))):
@@ -122,8 +129,8 @@ def lanes_of(offsets: Spread, mask: Spread, pitch: int) -> Lanes:
     total, masked = np.broadcast_arrays(offsets.whole(), mask.whole())
     if total.size > MOST:
         raise TooMany
-    rows, columns = np.divmod(total.reshape(len(total), -1), pitch)
-    masked = masked.reshape(len(masked), -1)
+    rows, columns = np.divmod(total.reshape(*total.shape[:2], -1), pitch)
+    masked = masked.reshape(*masked.shape[:2], -1)
     return Lanes(rows, columns, masked, masked, True)
 
 
@@ -131,12 +138,12 @@ def _separate(offsets: Spread, mask: Spread, pitch: int, first, second) -> Lanes
     """Rows from the parts along `first`, columns from those along `second`; None where it does not come apart so."""
     high, low = _along(offsets.parts, second)
     high_mask, low_mask = _along(mask.parts, second)
-    rows, at = np.broadcast_arrays(sum(high, np.zeros((1, 1), np.int64)), all_of(high_mask))
+    rows, at = np.broadcast_arrays(sum(high, np.zeros((1, 1, 1), np.int64)), all_of(high_mask))
     rows, begin = np.divmod(rows, pitch)
-    used = at.any(axis=1, keepdims=True)
-    most = np.where(at, begin, -1).max(axis=1, keepdims=True)
-    least = np.where(at, begin, pitch).min(axis=1, keepdims=True)
-    columns, there = np.broadcast_arrays(sum(low, np.zeros((1, 1), np.int64)), all_of(low_mask))
+    used = at.any(axis=-1, keepdims=True)
+    most = np.where(at, begin, -1).max(axis=-1, keepdims=True)
+    least = np.where(at, begin, pitch).min(axis=-1, keepdims=True)
+    columns, there = np.broadcast_arrays(sum(low, np.zeros((1, 1, 1), np.int64)), all_of(low_mask))
     outside = there & used & ((columns < 0) | (columns + most >= pitch))
     if (used & (most > least)).any() or outside.any():
         return None
@@ -145,15 +152,15 @@ def _separate(offsets: Spread, mask: Spread, pitch: int, first, second) -> Lanes
 
 
 def _along(parts: Sequence[np.ndarray], axes: tuple[bool, ...]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Parts that do not lie along these axes, and those that do, as [programs or 1, lanes]."""
+    """Parts that do not lie along these axes, and those that do, as [programs or 1, rounds or 1, lanes]."""
     found: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     for part in parts:
-        found[any(axes) and axes_of(part) == axes].append(part.reshape(len(part), -1))
+        found[any(axes) and axes_of(part) == axes].append(part.reshape(*part.shape[:2], -1))
     return found
 
 
 def all_of(parts: Sequence[np.ndarray]) -> np.ndarray:
-    found = np.ones((1, 1), bool)
+    found = np.ones((1, 1, 1), bool)
     for part in parts:
         found = found & part
     return found
@@ -163,16 +170,26 @@ def all_of(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def together(values: np.ndarray) -> None:
-    """Parted where these, [programs, 1], are not all the same."""
-    values = values.reshape(-1)
-    kinds, which = np.unique(values, return_inverse=True)
-    if len(kinds) > 1:
-        raise Parted([np.flatnonzero(which == i) for i in range(len(kinds))])
+    """Parted where these, [programs or 1, rounds or 1, 1], are not all the same."""
+    values = values.reshape(values.shape[:2])
+    if (values == values[0, 0]).all():
+        return
+    groups: list[tuple[np.ndarray | None, np.ndarray | None]] = []
+    kinds, which = np.unique(values, axis=0, return_inverse=True)
+    for i, kind in enumerate(kinds):
+        programs = np.flatnonzero(which.reshape(-1) == i) if len(values) > 1 else None
+        for value in np.unique(kind):
+            groups.append((programs, np.flatnonzero(kind == value) if len(kind) > 1 else None))
+    raise Parted(groups)
 
 
-def alone(count: int) -> Parted:
-    return Parted([np.array([i]) for i in range(count)])
+def alone(programs: int, rounds: int) -> Parted:
+    """Each program by itself, and each round."""
+    each = [np.array([i]) for i in range(rounds)] if rounds > 1 else [None]
+    return Parted([(np.array([i]), turn) for i in range(programs) for turn in each])
 
 
-def halves(count: int) -> Parted:
-    return Parted(np.array_split(np.arange(count), 2))
+def halves(programs: int, rounds: int) -> Parted:
+    if programs == 1 < rounds:
+        return Parted([(None, half) for half in np.array_split(np.arange(rounds), 2)])
+    return Parted([(half, None) for half in np.array_split(np.arange(programs), 2)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from triton.runtime import interpreter as upstream
 
-from chunkdsl.kernels.spread import Spread, merged, spread_of
+from chunkdsl.kernels.spread import LEADING, Spread, merged, spread_of
 
 TensorHandle = upstream.TensorHandle
 
@@ -35,9 +35,9 @@ def moved(args, made) -> Spread:
 def multiplied(args, made) -> Spread:
     """A sum by a number is the sum of the products."""
     left, right = (sum_parts(a) for a in args[:2])
-    if len(left) > 1 and any(p[0].size > 1 for p in right):
+    if len(left) > 1 and any(p[0, 0].size > 1 for p in right):
         left, right = right, left
-    if len(left) > 1 and any(p[0].size > 1 for p in right):
+    if len(left) > 1 and any(p[0, 0].size > 1 for p in right):
         left = (Spread(left).whole(),)
     if len(right) > 1:
         right = (Spread(right).whole(),)
@@ -68,17 +68,18 @@ def as_before(args, made) -> Spread:
 
 def with_an_axis(args, made) -> Spread:
     source, axis = spread_of(args[0]), args[1]
-    return Spread(tuple(np.expand_dims(p, axis + 1 if axis >= 0 else axis) for p in source.parts), source.every)
+    return Spread(tuple(np.expand_dims(p, axis + LEADING if axis >= 0 else axis) for p in source.parts), source.every)
 
 
 def turned(args, made) -> Spread:
     source = spread_of(args[0])
-    return Spread(tuple(p.transpose(0, *(i + 1 for i in args[1])) for p in source.parts), source.every)
+    return Spread(tuple(p.transpose(0, 1, *(i + LEADING for i in args[1])) for p in source.parts), source.every)
 
 
 def reshaped(args, made) -> Spread:
     whole = spread_of(args[0]).whole()
-    return Spread((np.broadcast_to(whole, (len(whole), *args[0].data.shape)).reshape(len(whole), *made.data.shape),))
+    each = whole.shape[:LEADING]
+    return Spread((np.broadcast_to(whole, (*each, *args[0].data.shape)).reshape(*each, *made.data.shape),))
 
 
 SPREADS = {
