@@ -22,7 +22,9 @@ from chunkdsl.kernels.rounds import ByRounds, RoundsLooked
 from chunkdsl.kernels.spread import (
     EACH,
     LEADING,
+    MOST,
     Lanes,
+    Later,
     Parted,
     Spread,
     TooLong,
@@ -157,15 +159,25 @@ class BatchBuilder(TrackedBuilder):
         if not isinstance(made, TensorHandle):
             raise self._each_alone()
         rule = SPREADS.get(name)
-        made.attr[EACH] = found = rule(args, made) if rule else self._worked_out(name, args, name in ELEMENTWISE)
+        if not rule and name in ELEMENTWISE:
+            method = getattr(super(), name)
+            made.attr[EACH] = Later(lambda: self._elementwise(method, args))
+            return
+        made.attr[EACH] = found = rule(args, made) if rule else self._one_by_one(getattr(super(), name), args)
         self.left[0] -= sum(p.size for p in found.parts) >> 15
 
-    def _worked_out(self, name: str, args, at_once: bool) -> Spread:
-        """By the method itself: on arrays with an axis of programs in front, or for one program after the other."""
-        method = getattr(super(), name)
+    def _elementwise(self, method: Callable, args) -> np.ndarray:
+        """By the method itself, on arrays with axes of programs and rounds in front."""
         wholes = [spread_of(a).whole() if isinstance(a, TensorHandle) else None for a in args]
-        if at_once:
-            return Spread((method(*[a if w is None else bare(a, w) for a, w in zip(args, wholes, strict=True)]).data,))
+        if np.prod(np.broadcast_shapes(*(w.shape for w in wholes if w is not None)), dtype=float) > MOST:
+            raise TooMany
+        found = method(*[a if w is None else bare(a, w) for a, w in zip(args, wholes, strict=True)]).data
+        self.left[0] -= found.size >> 15
+        return found
+
+    def _one_by_one(self, method: Callable, args) -> Spread:
+        """By the method itself, for one program and round after the other."""
+        wholes = [spread_of(a).whole() if isinstance(a, TensorHandle) else None for a in args]
         each = leading(w for w in wholes if w is not None)
         self.left[0] -= int(np.prod(each))
         found = []
@@ -177,7 +189,7 @@ class BatchBuilder(TrackedBuilder):
     def _each_alone(self) -> Parted:
         return alone(len(self.programs), self.by_rounds.count)
 
-    def _halves(self) -> Parted:
+    def halves(self) -> Parted:
         return halves(len(self.programs), self.by_rounds.count)
 
     # ---- accesses
@@ -257,7 +269,7 @@ class BatchBuilder(TrackedBuilder):
         try:
             lanes = lanes_of(offsets, mask, a.pitch)
         except TooMany:
-            raise self._halves() from None
+            raise self.halves() from None
         self.left[0] -= (lanes.rows.size + lanes.columns.size) >> 13
         bad = outside(lanes, a, self._lengths[a.name])
         if bad is not None:
@@ -356,9 +368,13 @@ def first_address(pointers: Spread, mask: Spread) -> int | None:
 def outside(lanes: Lanes, a: Argument, lengths: np.ndarray) -> int | None:
     """A program that leaves the declared shape, of which the first dimension is `lengths` long, [programs, 1, 1]."""
     count = lengths * (a.rows // a.shape[0]) if len(a.shape) > 1 and a.shape[0] else a.rows
-    rows = ((lanes.rows < 0) | (lanes.rows >= count)) & lanes.row_mask
+    rows = (lanes.rows < 0) | (lanes.rows >= count)
+    rows = rows & lanes.row_mask if rows.any() else rows
     longest = lengths if len(a.shape) == 1 else a.cols
-    columns = ((lanes.columns < 0) | (lanes.columns >= longest)) & lanes.column_mask
+    columns = (lanes.columns < 0) | (lanes.columns >= longest)
+    columns = columns & lanes.column_mask if columns.any() else columns
+    if not (rows.any() or columns.any()):
+        return None
     bad = (rows | columns).any(axis=-1) if lanes.paired else (
         (rows.any(axis=-1) & lanes.column_mask.any(axis=-1)) | (columns.any(axis=-1) & lanes.row_mask.any(axis=-1))
     )  # fmt: skip
@@ -383,7 +399,7 @@ def spreading(name: str, method: Callable) -> Callable:
             try:
                 self.spread(name, args, made)
             except TooMany:
-                raise self._halves() from None
+                raise self.halves() from None
         return made
 
     return call

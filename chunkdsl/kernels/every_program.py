@@ -24,7 +24,7 @@ from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.order import Order
 from chunkdsl.kernels.rounds import ONE, NotAlike, TooShort
 from chunkdsl.kernels.sizes_tried import more_sizes
-from chunkdsl.kernels.spread import EACH, Parted, Spread, TooLong
+from chunkdsl.kernels.spread import EACH, Parted, Spread, TooLong, TooMany
 from chunkdsl.kernels.taint import MARK, mark
 from chunkdsl.kernels.trace import Recorder, faults_of
 
@@ -188,8 +188,9 @@ class Check:
             try:
                 with faults_of(self.finder.source):
                     function(**bound | self.differing(bound, at))
-            except Parted as parted:
-                waiting += [(numbers if p is None else numbers[p], part.some(r)) for p, r in parted.groups]
+            except (Parted, TooMany) as parted:
+                groups = (parted if isinstance(parted, Parted) else builder.halves()).groups
+                waiting += [(numbers if p is None else numbers[p], part.some(r)) for p, r in groups]
                 continue
             except TooShort as loop:
                 waiting.append((numbers, part.up_to(loop.rounds)))
@@ -252,8 +253,8 @@ class Check:
         least = np.full((len(numbers), 1, 1), 1 << 62)
         for access in accesses:
             if access.kind == "store" and access.argument == result.name:
-                at, used = access.lanes.along(dim > 0)
-                least = np.minimum(least, np.where(used, at, 1 << 62).min(axis=(1, 2), keepdims=True))
+                at, mask, some = access.lanes.along(dim > 0)
+                least = np.minimum(least, np.where(mask & some, at, 1 << 62).min(axis=(1, 2), keepdims=True))
         for access in accesses:
             dims = self.finder.binding.tensor(access.argument).dims
             if access.kind == "load" and DimRef(cut) in dims:
@@ -276,13 +277,17 @@ class Check:
     ) -> None:  # fmt: skip
         """Every row (or column) that a program touches, where it is `asked`, is one of `count` from `first` on, modulo
         `modulus` if there is one."""
-        at, used = access.lanes.along(columns)
+        at, mask, some = access.lanes.along(columns)
         away = (at - first) % modulus if modulus is not None else at - first
-        bad_at = used & asked & ((away < 0) | (away >= count))
-        bad = np.argwhere(bad_at)
+        wrong = (away < 0) | (away >= count)
+        if not wrong.any():
+            return
+        wrong = wrong & mask & asked
+        wrong = wrong & some if wrong.any() else wrong
+        bad = np.argwhere(wrong)
         if bad.size:
             program, *_ = place = tuple(bad[0])
-            found, begin = (np.broadcast_to(v, bad_at.shape)[place] for v in (at, first))
+            found, begin = (np.broadcast_to(v, wrong.shape)[place] for v in (at, first))
             number = numbers[min(program, len(numbers) - 1)]
             who = tuple(self.programs[number].tolist())
             what = "column" if columns else "row"
@@ -298,11 +303,11 @@ class Check:
         values = np.where(lanes.column_mask, weights[np.where(lanes.column_mask, lanes.columns, 0)], np.uint64(0))
         if not lanes.paired:
             values = values.sum(axis=-1, keepdims=True, dtype=np.uint64)
-        used = lanes.along(False)[1]
+        _, mask, some = lanes.along(False)
         if not lanes.paired and lanes.rows.shape[1] == lanes.row_mask.shape[1] == 1:
-            values, used = values.sum(axis=1, keepdims=True, dtype=np.uint64), lanes.row_mask
+            values, some = (v.sum(axis=1, keepdims=True, dtype=v.dtype) for v in (values, some))
         rows = lanes.rows + self.begins[access.argument][self.at[numbers]][:, None, None]
-        rows, values, used = np.broadcast_arrays(rows, values, used)
+        rows, values, used = np.broadcast_arrays(rows, values, mask & some)
         np.add.at(stored, rows[used], values[used])
 
     def check_stored(self) -> None:

@@ -264,8 +264,8 @@ def difference(old: TensorHandle, new: TensorHandle) -> np.ndarray:
 
 
 def compact(part: np.ndarray) -> np.ndarray:
-    """Without the axes of a block along which it is the same."""
-    for axis in range(LEADING, part.ndim):
+    """Without the axes along which it is the same."""
+    for axis in range(part.ndim):
         one = part.take([0], axis)
         if part.shape[axis] > 1 and (part == one).all():
             part = one

@@ -8,7 +8,8 @@ argument that each program touches in each round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 import triton.language as tl
@@ -55,6 +56,18 @@ class Spread:
         return found
 
 
+class Later(Spread):
+    """Worked out when it is asked for: much of what is compared only chooses between values."""
+
+    def __init__(self, work: Callable[[], np.ndarray]) -> None:
+        object.__setattr__(self, "work", work)
+        object.__setattr__(self, "every", False)
+
+    @cached_property
+    def parts(self) -> tuple[np.ndarray, ...]:
+        return (self.work(),)
+
+
 def spread_of(handle: upstream.TensorHandle) -> Spread:
     """Of a value that is the same in all programs: one part, without the axes along which it was repeated."""
     found = handle.attr.get(EACH)
@@ -68,10 +81,10 @@ def spread_of(handle: upstream.TensorHandle) -> Spread:
 
 
 def merged(parts: Iterable[np.ndarray], every: bool = False) -> Spread:
-    """Parts along the same axes become one."""
+    """Parts along the same axes become one; what differs from round to round stays by itself."""
     found: dict[tuple[bool, ...], np.ndarray] = {}
     for part in parts:
-        key = axes_of(part)
+        key = (part.shape[1] > 1, *axes_of(part))
         if key not in found:
             found[key] = part
         else:
@@ -105,21 +118,21 @@ class Lanes:
     column_mask: np.ndarray
     paired: bool
 
-    def along(self, columns: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Rows, or columns, and which of them are touched."""
+    def along(self, columns: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, or columns, which of them are touched, and whether any are, which is not multiplied out."""
         if self.paired:
-            return (self.columns if columns else self.rows), self.row_mask
+            return (self.columns if columns else self.rows), self.row_mask, np.ones((1, 1, 1), bool)
         at, mask, other = self.rows, self.row_mask, self.column_mask
         if columns:
             at, mask, other = self.columns, self.column_mask, self.row_mask
-        return at, mask & other.any(axis=-1, keepdims=True)
+        return at, mask, other.any(axis=-1, keepdims=True)
 
 
 def lanes_of(offsets: Spread, mask: Spread, pitch: int) -> Lanes:
     """`offsets`: in elements from the argument's first; its rows are `pitch` elements apart."""
     axes = offsets.parts[0].ndim - LEADING
     keys = {axes_of(p) for p in offsets.parts} | {axes_of(p) for p in mask.parts}
-    along = [k for k in keys if any(k)]
+    along = sorted((k for k in keys if any(k)), key=lambda k: reach(offsets, k), reverse=True)  # rows first
     if len(along) <= 2 and (len(along) < 2 or not any(a and b for a, b in zip(*along, strict=True))):
         nothing = (False,) * axes
         for first, second in ([*along, nothing, nothing][:2], [*along, nothing, nothing][1::-1]):
@@ -134,21 +147,39 @@ def lanes_of(offsets: Spread, mask: Spread, pitch: int) -> Lanes:
     return Lanes(rows, columns, masked, masked, True)
 
 
+def reach(offsets: Spread, axes: tuple[bool, ...]) -> int:
+    """How far a block goes along these axes."""
+    return sum(int(np.ptp(p[0, 0])) for p in offsets.parts if axes_of(p) == axes)
+
+
 def _separate(offsets: Spread, mask: Spread, pitch: int, first, second) -> Lanes | None:
-    """Rows from the parts along `first`, columns from those along `second`; None where it does not come apart so."""
+    """Rows from the parts along `first`, columns from those along `second`; None where it does not come apart so. A
+    number that differs from round to round is of whole rows, or of columns, or is taken apart."""
     high, low = _along(offsets.parts, second)
     high_mask, low_mask = _along(mask.parts, second)
-    rows, at = np.broadcast_arrays(sum(high, np.zeros((1, 1, 1), np.int64)), all_of(high_mask))
-    rows, begin = np.divmod(rows, pitch)
+    for i, part in enumerate(high):
+        if part.shape[1] > 1 and part.shape[-1] == 1:
+            columns = part if np.abs(part).max() < pitch else part % pitch
+            high[i] = part - columns
+            if columns.any():
+                low.append(columns)
+                low_mask += [m for m in high_mask if m.shape[1] > 1 and m.shape[-1] == 1]
+                high_mask = [m for m in high_mask if m.shape[1] == 1 or m.shape[-1] > 1]
+    high = [part for part in high if part.shape[1] == 1 or part.any()]
+    at, there = all_of(high_mask), all_of(low_mask)
+    rows, begin = np.divmod(sum(high, np.zeros((1, 1, 1), np.int64)), pitch)
     used = at.any(axis=-1, keepdims=True)
     most = np.where(at, begin, -1).max(axis=-1, keepdims=True)
     least = np.where(at, begin, pitch).min(axis=-1, keepdims=True)
-    columns, there = np.broadcast_arrays(sum(low, np.zeros((1, 1, 1), np.int64)), all_of(low_mask))
-    outside = there & used & ((columns < 0) | (columns + most >= pitch))
-    if (used & (most > least)).any() or outside.any():
+    if (used & (most > least)).any():
         return None
-    begins = np.unique(most[used])
-    return Lanes(rows, columns + (begins[0] if begins.size == 1 else most), at, there, False)
+    everywhere, there_too = np.broadcast_arrays(most, used)
+    begins = np.unique(everywhere[there_too])
+    columns = sum(low, np.zeros((1, 1, 1), np.int64)) + (most if begins.size > 1 else begins.sum())
+    outside = there & ((columns < 0) | (columns >= pitch))
+    if outside.any() and (outside & used).any():
+        return None
+    return Lanes(rows, columns, at, there, False)
 
 
 def _along(parts: Sequence[np.ndarray], axes: tuple[bool, ...]) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -57,14 +57,19 @@ def test_one_program_among_many_is_seen(said, name):
 
 
 def touched(lanes, program):
-    """The elements that a program touches, as (row, column)."""
-    rows, columns, at, there = (
-        np.broadcast_to(v, (max(len(v), program + 1), v.shape[1]))[program] if len(v) == 1 else v[program]
-        for v in (lanes.rows, lanes.columns, lanes.row_mask, lanes.column_mask)
-    )
-    if lanes.paired:
-        return set(zip(rows[at].tolist(), columns[at].tolist(), strict=True))
-    return {(r, c) for r in rows[at].tolist() for c in columns[there].tolist()}
+    """The elements that a program touches, in all rounds, as (row, column)."""
+    fields = [v[min(program, len(v) - 1)] for v in (lanes.rows, lanes.columns, lanes.row_mask, lanes.column_mask)]
+    rounds, found = max(len(v) for v in fields), set()
+    for number in range(rounds):
+        each = [v[min(number, len(v) - 1)] for v in fields]
+        rows, at = np.broadcast_arrays(each[0], each[2])
+        columns, there = np.broadcast_arrays(each[1], each[3])
+        if lanes.paired:
+            rows, columns, at = np.broadcast_arrays(rows, columns, at)
+            found |= set(zip(rows[at].tolist(), columns[at].tolist(), strict=True))
+        else:
+            found |= {(r, c) for r in rows[at].tolist() for c in columns[there].tolist()}
+    return found
 
 
 @pytest.mark.parametrize("name", ["matmul_persistent", "matmul_descriptor", "matmul_blocks", "gated", "softmax"])
@@ -73,13 +78,13 @@ def test_many_programs_at_once_touch_what_each_does_alone(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     compared = []
 
-    def compare(finder, found, small, traced):
+    def compare(finder, description, small, traced):
         """One size that has several blocks, and at once with it those that differ from it in rows alone."""
         first = sorted(traced, key=lambda s: np.prod(finder.grid(s)))[1]
         several = [first] + [{**first, finder.row: rows} for rows in (finder.block + 3, 1)]
-        check = Check(finder, found, several)
+        check = Check(finder, description, several)
         batch = {}
-        monkeypatch.setattr(check, "check", lambda access, numbers: [
+        monkeypatch.setattr(check, "check", lambda access, numbers, steps: [
             batch.setdefault((int(check.at[n]), tuple(check.programs[n].tolist()), access.kind, access.argument,
                               access.line), set()).update(touched(access.lanes, i))
             for i, n in enumerate(numbers)
@@ -94,6 +99,7 @@ def test_many_programs_at_once_touch_what_each_does_alone(name, monkeypatch):
                 found = single.setdefault((at, t.program, t.kind, t.argument, t.line), set())
                 found.update((r, c) for r in rows for c in columns)
         compared.append((single, {k: v for k, v in batch.items() if v}))
+        return description
 
     monkeypatch.setattr(footprint, "check_every_program", compare)
     monkeypatch.setattr(answers, "_answers", {})
