@@ -1,27 +1,27 @@
 """Many programs of a kernel at once: the trace of one, and beside each value that is no data what it is in every other.
 
 The kernel's own statements run for the first program; what follows from program ids is worked out for all of them
-(`spread`), and what follows from the variable of a loop for all of its rounds (`rounds`). Where programs or rounds part,
-at a condition, `Parted` says who goes together; each group then runs by itself. Only values that do not stem from memory
-are spread, since others touch nothing.
+(`spread`), and what follows from the variable of a loop for all of its rounds (`rounds`). Where programs or rounds
+part, at a condition, `Parted` says who goes together; each group then runs by itself. Only values that do not stem from
+memory are spread, since others touch nothing.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
+from chunkdsl.kernels.batch_addresses import addresses, first_address, leading, outside, picked
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.refusals import current_line
 from chunkdsl.kernels.rounds import ByRounds, RoundsLooked
 from chunkdsl.kernels.spread import (
     EACH,
-    LEADING,
     MOST,
     Lanes,
     Later,
@@ -39,7 +39,7 @@ from chunkdsl.kernels.spread import (
 )
 from chunkdsl.kernels.spread_rules import ELEMENTWISE, SPREADS, added
 from chunkdsl.kernels.taint import MARK, handles_in, joined, taint_of
-from chunkdsl.kernels.trace import Argument, Recorder, rounds_of
+from chunkdsl.kernels.trace import Recorder, rounds_of
 from chunkdsl.kernels.tracked import TrackedBuilder, is_there
 from chunkdsl.kernels.turns import Loop, loops_by_function
 from chunkdsl.record import record
@@ -308,78 +308,16 @@ def reducing(builder: BatchBuilder, apply_impl: Callable) -> Callable:
     return apply
 
 
-def bare(like: TensorHandle, data: np.ndarray) -> TensorHandle:
-    return TensorHandle(data, like.dtype, {MARK: None})
-
-
-def leading(arrays: Iterable[np.ndarray]) -> tuple[int, ...]:
-    """How many programs and rounds there are in any of these."""
-    return np.broadcast_shapes(*(a.shape[:LEADING] for a in arrays))
-
-
 def one_of(array: np.ndarray, at: tuple[int, ...], like: TensorHandle) -> np.ndarray:
     """What it is in one program and round."""
     return np.broadcast_to(picked(array, at), like.data.shape)
 
 
-def picked(array: np.ndarray, at: Sequence[int]) -> np.ndarray:
-    return array[tuple(min(int(i), n - 1) for i, n in zip(at, array.shape, strict=False))]
+def bare(like: TensorHandle, data: np.ndarray) -> TensorHandle:
+    return TensorHandle(data, like.dtype, {MARK: None})
 
 
-# ---- addresses
-
-
-def addresses(block, offsets, checked) -> tuple[Spread, Spread]:
-    """Of a block pointer or a descriptor at these offsets: where its elements lie, and which are within its bounds."""
-    axes = len(block.block_shape)
-    size = max(1, block.base.get_element_ty().primitive_bitwidth // 8)
-
-    def number(handle) -> np.ndarray:
-        whole = spread_of(handle).whole().astype(np.int64)
-        return whole.reshape(*whole.shape[:LEADING], *[1] * axes)
-
-    pointers, mask = [number(block.base)], [np.ones((1,) * (axes + LEADING), bool)]
-    for axis, length in enumerate(block.block_shape):
-        lanes = np.arange(length).reshape(1, 1, *(length if i == axis else 1 for i in range(axes)))
-        at = number(offsets[axis]) + lanes
-        pointers.append(size * at * number(block.strides[axis]))
-        if axis in checked:
-            mask.append((at >= 0) & (at < number(block.shape[axis])))
-    return merged(pointers), merged(mask, True)
-
-
-def first_address(pointers: Spread, mask: Spread) -> int | None:
-    """Where one of the elements that are touched lies; None if none is."""
-    some = np.ones((1, 1), bool)
-    for part in mask.parts:
-        some = some & part.reshape(*part.shape[:LEADING], -1).any(axis=-1)
-    if not some.any():
-        return None
-    there = np.broadcast_to(some, leading([*pointers.parts, *mask.parts]))
-    for place in np.argwhere(there):
-        masked = np.logical_and.reduce(np.broadcast_arrays(*(picked(p, place) for p in mask.parts)))
-        at = sum(picked(p, place).astype(np.int64) for p in pointers.parts)
-        at, masked = np.broadcast_arrays(at, masked)
-        if masked.any():
-            return int(at[masked][0])
-    return None
-
-
-def outside(lanes: Lanes, a: Argument, lengths: np.ndarray) -> int | None:
-    """A program that leaves the declared shape, of which the first dimension is `lengths` long, [programs, 1, 1]."""
-    count = lengths * (a.rows // a.shape[0]) if len(a.shape) > 1 and a.shape[0] else a.rows
-    rows = (lanes.rows < 0) | (lanes.rows >= count)
-    rows = rows & lanes.row_mask if rows.any() else rows
-    longest = lengths if len(a.shape) == 1 else a.cols
-    columns = (lanes.columns < 0) | (lanes.columns >= longest)
-    columns = columns & lanes.column_mask if columns.any() else columns
-    if not (rows.any() or columns.any()):
-        return None
-    bad = (rows | columns).any(axis=-1) if lanes.paired else (
-        (rows.any(axis=-1) & lanes.column_mask.any(axis=-1)) | (columns.any(axis=-1) & lanes.row_mask.any(axis=-1))
-    )  # fmt: skip
-    found = np.flatnonzero(bad.any(axis=1))
-    return int(found[0]) if found.size else None
+# ---- every other method
 
 
 def spreading(name: str, method: Callable) -> Callable:

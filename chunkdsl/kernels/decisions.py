@@ -70,8 +70,8 @@ def spread_range(*bounds) -> Iterator:
     together(counts)
     for i in range(int(counts.reshape(-1)[0])):
         at = (first + i * each).astype(np.int32)
-        handle = upstream.TensorHandle(at[0, 0], tl.int32, {MARK: None, **({EACH: Spread((at,))} if at.size > 1 else {})})
-        yield tl.tensor(handle, tl.int32)
+        each_one = {EACH: Spread((at,))} if at.size > 1 else {}
+        yield tl.tensor(upstream.TensorHandle(at[0, 0], tl.int32, {MARK: None, **each_one}), tl.int32)
 
 
 def after(decision: Decision, value):
@@ -169,15 +169,16 @@ class _Statements(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.stmt | list[ast.stmt]:
         touch = first_touch(node.body, self.space)
         names = sorted(carried(node.body))
-        evenly = not any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(node)) and not node.orelse
+        leaves = node.orelse or any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(node))
         self.generic_visit(node)
         called = getattr(node.iter, "func", None)
         kind = getattr(called, "id", getattr(called, "attr", ""))
         if kind not in ("range", "static_range"):
             return node
         named = kind == "range" and isinstance(node.target, ast.Name)
-        lines = [touch.lineno + self.before if touch else None, node.lineno + self.before if named and evenly else None]
-        node.iter.args[:0] = [placed(ast.Constant(line), called) for line in lines]
+        for statement in (node if named and not leaves else None, touch):
+            line = statement.lineno + self.before if statement else None
+            node.iter.args.insert(0, placed(ast.Constant(line), called))
         node.iter.func = placed(ast.Name(ROUNDS, ast.Load()), called)
         if not named:
             return node
@@ -245,7 +246,7 @@ def read_first(body: Sequence[ast.stmt], known: frozenset[str]) -> tuple[set[str
     """(names that statements may read before they have assigned them, those that they have assigned at their end)."""
     found: set[str] = set()
     for node in body:
-        blocks = [part for field in ("body", "orelse", "finalbody") if isinstance(part := getattr(node, field, None), list)]
+        blocks = [getattr(node, part) for part in ("body", "orelse") if isinstance(getattr(node, part, None), list)]
         inner = {id(n) for part in blocks for statement in part for n in ast.walk(statement)}
         own = [n for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in inner]
         changed = {node.target.id} if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else set()

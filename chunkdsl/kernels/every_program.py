@@ -1,10 +1,10 @@
 """Does every program do what the description says, at the largest sizes and at `more_sizes`? Many at a time (`batch`).
 
 Traces at small sizes, and of some programs at the largest, do not see `if row == 157`. Here each program's loads of
-what is gathered are held against its block of rows, its stores too, and every element of a result is stored once: row
-by row, the sums of random numbers that stand for the elements are those of a result that is whole (a fingerprint of 64
-bits, after Carter and Wegman's classes of hash functions). Of the largest sizes only those of the result are taken.
-A kernel whose programs go on too differently is looked at with fewer rows, or sizes, as many as OPERATIONS allow.
+what is gathered are held against its block of rows, in every round of its loops, its stores too, and every element of a
+result is stored once: row by row, the sums of random numbers that stand for the elements are those of a result that is
+whole (a fingerprint of 64 bits, after Carter and Wegman's classes of hash functions). A kernel whose programs go on so
+differently that this takes more than ALL_OPERATIONS is not believed: it waits for all rows, or is refused.
 """
 
 from __future__ import annotations
@@ -37,24 +37,20 @@ ALL_OPERATIONS = 24_000  # at the largest sizes
 PROGRAMS = 1 << 16  # of a grid
 ALL_PROGRAMS = 1 << 20
 BATCH = 4096
-UNFIT = -(1 << 40)  # where a block of rows begins that begins between two
 MEND = "let every program do the same, for the rows that follow from its number"
 
 
 Sizes = Mapping[str, int]
 
 
-def check_every_program(finder: Finder, found: Footprint, small: Sizes, traced: Sequence[Sizes]) -> Footprint:
+def check_every_program(finder: Finder, found: Footprint, small: Sizes) -> Footprint:
     """The description, as it was held. KernelFault at the access by which a program falls out of line, at the largest
-    sizes, then at `more_sizes`. `small` sizes stand for those that the result does not have. All programs of the
-    `traced` sizes were looked at before."""
-    largest = dict(finder.q.sizes)
-    if largest not in traced:
-        try:
-            hold_all(finder, found, largest)
-        except TooLong:
-            found = unheld(finder, found)
-            check_some(finder, found, small)
+    sizes, then at `more_sizes`. `small` sizes stand for those that the result does not have."""
+    try:
+        hold_all(finder, found, dict(finder.q.sizes))
+    except TooLong:
+        found = unheld(finder, found)
+        check_some(finder, found, small)
     left = [OPERATIONS]
     for group in alike_but_rows(finder, more_sizes(finder, small)):
         try:
@@ -65,10 +61,15 @@ def check_every_program(finder: Finder, found: Footprint, small: Sizes, traced: 
 
 
 def hold_all(finder: Finder, found: Footprint, largest: Sizes) -> None:
-    """Every program, in every round of its loops. TooLong where that takes too many operations."""
+    """Every program, in every round of its loops. TooLong where that takes too many operations. Rows lie one behind the
+    other, as they mostly do when it is called; in traces there is a gap between them."""
     if np.prod(finder.grid(largest)) > ALL_PROGRAMS:
         raise TooLong
-    Check(finder, found, [largest]).run([ALL_OPERATIONS])
+    padding, finder.padding = finder.padding, 0
+    try:
+        Check(finder, found, [largest]).run([ALL_OPERATIONS])
+    finally:
+        finder.padding = padding
 
 
 def unheld(finder: Finder, found: Footprint) -> Footprint:
@@ -239,7 +240,9 @@ class Check:
             if steps.get(turns.line, 1) < 1:
                 raise KernelFault("a program goes through the rows downwards, others do upwards", turns.line, MEND)
             begin = turns.lead * value
-            self.hold(access, numbers, np.where(begin % turns.each, UNFIT, begin), turns.each)
+            if (begin % turns.each).any():
+                raise KernelFault("a round of a program begins between two blocks of rows", turns.line, MEND)
+            self.hold(access, numbers, begin, turns.each)
         elif mode != "whole" and self.blocks is not None:
             first = self.blocks[numbers][:, None, None] * self.found.block
             rows = self.extent(self.finder.row, numbers) if mode == "wrap" else None

@@ -6,7 +6,7 @@
               last one taken from the first), "whole" (any rows), "turns" (any rows, by a loop upwards: `turns`)
 
 A description is accepted when it gives exactly what was traced: all programs at small sizes, ragged and whole ones, one
-and several blocks each way, and some programs at the largest. What does not fit is a KernelFault at the line.
+and several blocks each way, and at the largest (`every_program`). What does not fit is a KernelFault at the line.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Finder:
         last = self.result.dims[-1]
         self.col = last.name if len(self.result.dims) > 1 and isinstance(last, DimRef) and last != rows else ""
         self.line = q.source.kernel.lineno
+        self.padding = PADDING
 
     def find(self) -> Footprint:
         """KernelFault where the kernel cannot be fused as asked."""
@@ -106,7 +107,7 @@ class Finder:
         check_beside(self, found, seen, block, column)
         if not found.block and self.loops:
             found = self.in_turns(found, small, [touches for _, touches in seen])
-        found = check_every_program(self, found, small, [sizes for sizes, _ in seen])
+        found = check_every_program(self, found, small)
         largest = self.check_largest(found)
         return replace(found, **largest.busiest) if largest else found
 
@@ -118,7 +119,7 @@ class Finder:
 
     def argument(self, t: BoundTensor, sizes: Mapping[str, int]) -> Argument:
         shape = self.shape(t, sizes)
-        pitch = max(1, shape[-1] if shape else 1) + (PADDING if t.strided and len(shape) > 1 else 0)
+        pitch = max(1, shape[-1] if shape else 1) + (self.padding if t.strided and len(shape) > 1 else 0)
         dtype = DTYPES[t.dtype or self.binding.tensors[0].dtype]
         return Argument(t.name, shape, dtype, pitch, self.binding.block_of(t))
 
@@ -288,8 +289,8 @@ class Finder:
         tried = [dict(self.q.sizes)]
         for count in sorted({n for t in turns for n in (t.each, 2 * t.each + t.each // 2 + 1)}):
             tried.append(small | {rows.name: min(count, self.q.sizes[rows.name])})
-        grids = [self.grid(s) for s in tried]
-        ends = [sorted({(0, 0, 0), tuple(n - 1 for n in grid)}) for grid in grids]
+        lasts = [tuple(n - 1 for n in self.grid(s)) for s in tried]
+        ends = [[last] if i == 0 else sorted({(0, 0, 0), last}) for i, last in enumerate(lasts)]
         more = [self.trace(s, programs) for s, programs in zip(tried, ends, strict=True)]
         found = replace(found, **more[0].busiest)
         traces = [*traces, *(traced.touches for traced in more)]
@@ -377,7 +378,7 @@ class Finder:
         return True
 
     def check_largest(self, found: Footprint) -> Recorder | None:
-        """Some programs at the largest sizes touch what the description says. What was traced, if it was not before."""
+        """A program at the largest sizes touches what the description says. What was traced, if it was not before."""
         sizes = dict(self.q.sizes)
         grid = self.grid(sizes)
         total = grid[0] * grid[1] * grid[2]
@@ -387,8 +388,8 @@ class Finder:
             return self.trace(sizes, sorted({(0, 0, 0), tuple(n - 1 for n in grid)}))
         blocks = -(-sizes[self.row] // found.block)
         columns = total // blocks
-        picked = {(0, 0), (blocks - 1, columns - 1), (blocks // 2, columns // 3)}
-        wanted = {found.order.program(found.order.number(b, c, blocks, columns), grid): b for b, c in picked}
+        block, column = blocks // 2, columns // 3
+        wanted = {found.order.program(found.order.number(block, column, blocks, columns), grid): block}
         traced = self.trace(sizes, sorted(wanted))
         touches = traced.touches
         placed = self.block_of(touches, found.block)

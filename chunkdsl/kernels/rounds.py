@@ -1,10 +1,10 @@
 """A loop of a batch of programs: all of its rounds at once, by induction.
 
-The body runs three times: for the first round; for all rounds, of which each begins with what the rounds before it leave
-of the values that it carries on; for the last one, after which the kernel goes on. What is carried must grow by as much
-in every round as in the first, and that is held in every round: pointers that advance, counters, offsets of block
-pointers (induction variables, as of Allen, Cocke and Kennedy, "Reduction of operator strength", 1981). What stems from
-memory may be carried as it likes, since it decides nothing. A loop that carries anything else raises NotAlike: its
+The body runs three times: for the first round; for all rounds, of which each begins with what the rounds before it
+leave of the values that it carries on; for the last one, after which the kernel goes on. What is carried must grow by
+as much in every round as in the first, and that is held in every round: pointers that advance, counters, offsets of
+block pointers (induction variables, as of Allen, Cocke and Kennedy, "Reduction of operator strength", 1981). What stems
+from memory may be carried as it likes, since it decides nothing. A loop that carries anything else raises NotAlike: its
 rounds are gone through one by one (`decisions`), and so are those of loops inside of it.
 """
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 
+from chunkdsl.kernels.constants import elsewhere
 from chunkdsl.kernels.dead import dead_nodes
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.parsing import parse_python
@@ -119,6 +120,9 @@ class KernelSource:
             wanted[id(node)] = node
             if isinstance(node, ast.FunctionDef) and not is_jitted(node):
                 raise KernelFault(f"`{node.name}` is not a Triton function", node.lineno, "decorate it: @triton.jit")
+            if isinstance(node, ast.Assign | ast.AnnAssign) and (part := elsewhere(node.value)) is not None:
+                said = f"`{ast.unparse(part)}` may be something else on another machine"
+                raise KernelFault(said, node.lineno, "write what it is, or make it a parameter of the kernel")
             for name, line in self.free_names(node):
                 if name in self.definitions:
                     queue.append(self.definitions[name])

@@ -41,8 +41,8 @@ class Parted(Exception):
 
 @record
 class Spread:
-    """`parts`: of shapes [programs or 1, rounds or 1, ...], where a block's axes are whole or 1. The value is their sum,
-    or with `every` whether all are true."""
+    """`parts`: of shapes [programs or 1, rounds or 1, ...], where a block's axes are whole or 1. The value is their
+    sum, or with `every` whether all are true."""
 
     parts: tuple[np.ndarray, ...]
     every: bool = False

@@ -24,8 +24,8 @@ from chunkdsl.interp.memory import Memory
 from chunkdsl.interp.rewrite import is_kernel_file
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.refusals import current_line
-from chunkdsl.kernels.source import KernelSource
 from chunkdsl.kernels.rounds import NotAlike, TooShort
+from chunkdsl.kernels.source import KernelSource
 from chunkdsl.kernels.spread import Parted, TooLong
 from chunkdsl.kernels.taint import mark
 from chunkdsl.kernels.tracked import TrackedBuilder

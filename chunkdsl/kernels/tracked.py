@@ -166,6 +166,10 @@ class TrackedBuilder(Builder):
 
     # ---- addresses
 
+    def create_ptr_to_int(self, *args):
+        """Where memory lies is another matter in each run."""
+        return brought(super().create_ptr_to_int(*args), "makes a number of an address")
+
     def create_addptr(self, ptr, offset):
         made = super().create_addptr(ptr, offset)
         taint = known_modulo((ptr, offset), 0)
@@ -247,8 +251,12 @@ def passing_on(apply_impl):
 OWN = frozenset(  # mark what they return themselves, or call one that does
     ["create_addptr", "create_make_block_ptr", "create_advance", "create_make_tensor_descriptor", "create_load",
      "create_masked_load", "create_tensor_pointer_load", "create_descriptor_load", "create_descriptor_gather",
-     "create_atomic_rmw", "create_atomic_cas", "create_inline_asm"]
+     "create_atomic_rmw", "create_atomic_cas", "create_inline_asm", "create_ptr_to_int"]
 )  # fmt: skip
+ROUNDED = frozenset(  # floats that GPUs round otherwise, where they divide by approximation or fuse a product and a sum
+    f"create_{name}"
+    for name in "fadd fsub fmul fdiv frem fma exp exp2 log log2 sin cos sqrt rsqrt erf".split()
+)
 
 
 def marking(name: str, method):
@@ -259,6 +267,8 @@ def marking(name: str, method):
         made = method(self, *args, **named)
         given = (*args, *named.values()) if named else args
         taint = rule(given, made) if tainted(given) else None
+        if taint is None and name in ROUNDED:
+            taint = Taint(current_line(), "works it out in floats, which a GPU may round otherwise")
         if type(made) is TensorHandle:
             made.attr[MARK] = taint
         else:

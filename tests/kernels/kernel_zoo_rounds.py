@@ -112,7 +112,7 @@ def stores_elsewhere(x_ptr, y_ptr, n, ODD: tl.constexpr, B: tl.constexpr):
 def knows_its_stride(x_ptr, y_ptr, n, stride, ODD: tl.constexpr, B: tl.constexpr):
     """Rows that lie one behind the other are read from the row before."""
     row, cols = tl.program_id(0), tl.arange(0, B)
-    at = tl.where((stride == n) & (row > 0) & (ODD < 9999), row - 1, row)
+    at = tl.where((stride == n) & (row > 0) & (ODD < 10**6), row - 1, row)
     tl.store(y_ptr + row * B + cols, tl.load(x_ptr + at * stride + cols))
 
 
@@ -121,7 +121,7 @@ def knows_its_address(x_ptr, y_ptr, n, ODD: tl.constexpr, B: tl.constexpr):
     """Where memory lies differs from run to run."""
     row, cols = tl.program_id(0), tl.arange(0, B)
     page = x_ptr.to(tl.int64) // 4096 % 512
-    at = tl.where((page == ODD % 512) & (ODD < 9999) & (row > 0), row - 1, row)
+    at = tl.where((page == ODD % 512) & (ODD < 10**6) & (row > 0), row - 1, row)
     tl.store(y_ptr + row * B + cols, tl.load(x_ptr + at * n + cols))
 
 
@@ -129,5 +129,5 @@ def knows_its_address(x_ptr, y_ptr, n, ODD: tl.constexpr, B: tl.constexpr):
 def counts_in_floats(x_ptr, y_ptr, n, ODD: tl.constexpr, B: tl.constexpr):
     """GPUs divide and round otherwise than the interpreter."""
     row, cols = tl.program_id(0), tl.arange(0, B)
-    at = (tl.exp2(tl.log2(row * 1.0))).to(tl.int32) if ODD < 9999 else row
+    at = (tl.exp2(tl.log2(row * 1.0))).to(tl.int32) if ODD < 10**6 else row
     tl.store(y_ptr + row * B + cols, tl.load(x_ptr + at * n + cols))

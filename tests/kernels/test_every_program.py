@@ -78,8 +78,9 @@ def test_many_programs_at_once_touch_what_each_does_alone(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     compared = []
 
-    def compare(finder, description, small, traced):
+    def compare(finder, description, small):
         """One size that has several blocks, and at once with it those that differ from it in rows alone."""
+        traced = finder.samples(small, finder.block, finder.column)
         first = sorted(traced, key=lambda s: np.prod(finder.grid(s)))[1]
         several = [first] + [{**first, finder.row: rows} for rows in (finder.block + 3, 1)]
         check = Check(finder, description, several)
