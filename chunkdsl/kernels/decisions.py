@@ -168,7 +168,7 @@ class _Statements(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.stmt | list[ast.stmt]:
         touch = first_touch(node.body, self.space)
-        names = sorted(carried(node.body))
+        names = sorted(carried(node.body) - {getattr(node.target, "id", "")})
         leaves = node.orelse or any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(node))
         self.generic_visit(node)
         called = getattr(node.iter, "func", None)
