@@ -206,8 +206,9 @@ class RecordingMachine:
     def barrier(self):
         pass
 
-    def gather(self, tensor):
-        return tensor.unsqueeze(0).expand(self.world, *tensor.shape)
+    def gather(self, tensor, flat=False):
+        every = tensor.unsqueeze(0).expand(self.world, *tensor.shape)
+        return every.flatten(0, 1) if flat else every
 
     def all_to_all(self, tensor):
         return tensor

@@ -107,7 +107,8 @@ class Arguments:
 
     def first(self, values):
         """The results of this op, of which the op that runs for the backward pass returns more."""
-        values = values if isinstance(values, (tuple, list)) else (values,)
+        if not isinstance(values, (tuple, list)):
+            return values
         return values[0] if len(self.RESULTS) == 1 else tuple(values[: len(self.RESULTS)])
 
     def _aligned(self, tensor):

@@ -60,7 +60,7 @@ def define(cls, library, packet):
     def unpack(args, between=0):
         tensors, outs = args[:count], args[count : count + between]
         number, *given = args[count + between :]
-        return Live.find(number), tensors, outs, dict(zip(sizes, given, strict=False))
+        return Live.find(number), tensors, outs, {n: v for n, v in zip(sizes, given, strict=False) if v is not None}
 
     def run(*args):
         operation, tensors, _, given = unpack(args)
@@ -124,17 +124,17 @@ def as_declared(operation, args):
 def unobserved(tensors):
     """Does nobody but the caller see this call? No tracer, mode, transform, profiler or autocast, no gradient, and
     tensors of no other class. Then it goes past torch's dispatcher, which costs the host more than most launches."""
-    if torch.autograd._profiler_enabled() or torch.is_autocast_enabled("cuda"):
+    c = torch._C
+    if torch.autograd._profiler_enabled() or c._is_any_autocast_enabled() or c._get_tracing_state() is not None:
         return False
-    if torch.is_autocast_enabled("cpu") or torch._C._get_tracing_state() is not None:
+    if c._len_torch_dispatch_stack() or c._len_torch_function_stack():
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+    if c._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
-        return False
-    gradients = torch.is_grad_enabled()
+    plain, parameter, gradients = torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled()
     for t in tensors:
-        if type(t) not in (torch.Tensor, torch.nn.Parameter) or (gradients and t.requires_grad):
+        kind = type(t)
+        if (kind is not plain and kind is not parameter) or (gradients and t.requires_grad):
             return False
     return True
 

@@ -83,8 +83,8 @@ class ExchangeOperation(Operation):
         words = cdiv(cls.words_in(dims), W if cls.ROUNDS == 2 else 1)
         return max(1, rows if cls.ROWWISE else cdiv(words, cls.FORMS[0][4][0][0]))
 
-    def call(self, tensors, given, out):
-        return self.settle(super().call(tensors, given, out))
+    def call(self, tensors, given, out, key=""):
+        return self.settle(super().call(tensors, given, out, key))
 
     def flops(self, dims):
         """None: it has no products."""

@@ -21,13 +21,14 @@ class Failures(Arguments):
 
     SITES = ()
     closed_because = ""
+    meets = False  # whether ranks compare their calls
 
     def agreed(self, tensors, given, strict=True):
         """`bind`. Where ranks compare their calls (check_calls, and always without a GPU, where a collective of unequal
         sizes would end the process) it is a meeting of the hosts: RuntimeError names the ranks that call with other
         sizes than rank 0 or refuse their arguments. In a captured graph the kernel `agree_call` does it."""
-        module, machine = self.module, self.machine
-        if not (module.check_calls or machine.target == "cpu") or self.world == 1 or machine.capturing():
+        machine = self.machine
+        if not self.meets or self.world == 1 or machine.capturing():
             return self.bind(tensors, given, strict)
         refusal = found = None
         try:
@@ -69,14 +70,18 @@ class Failures(Arguments):
             self.machine.end_call()
 
     def run_plain(self, dims, tensors):
-        """The results of `plain`. An exception in it leaves the peers in a collective, and they would take this rank's
-        next one for it: no op of this instance is called here again."""
+        """The results of `plain`."""
         try:
             return [own_memory(t) for t in self.plain(dims, *tensors)]
         except (Exception, KeyboardInterrupt) as error:
-            if self.world > 1 and not self.machine.failure:
-                self.machine.failure = f"a call raised {type(error).__name__} ({error})"
+            self.leave_peers(error)
             raise
+
+    def leave_peers(self, error):
+        """An exception in `plain` leaves the peers in a collective, and they would take this rank's next one for it: no
+        op of this instance is called here again."""
+        if self.world > 1 and not self.machine.failure:
+            self.machine.failure = f"a call raised {type(error).__name__} ({error})"
 
     def check(self, look=False):
         """RuntimeError if a wait has run out on this rank or a peer; says where, and which ranks are missing. `look`

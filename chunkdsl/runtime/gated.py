@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import warnings
 
+from chunkdsl.runtime.dispatch import say_changed
 from chunkdsl.runtime.failures import Failures
+from chunkdsl.runtime.plain import own_memory
 
 
 class GatedCalls(Failures):
@@ -18,10 +20,12 @@ class GatedCalls(Failures):
 
     GATES, EAGER_GATES, FALLBACK = ((1, "", 0),), (), "nccl"
     said, MOST_NOTED = False, 256
+    BODIES = False  # whether users' kernels compute in it, which take tensors as they were written for
 
     def set_gates(self, ranks):
         # By keys of calls (`key_of`): the sizes of a fallback; why the gate sends one the unfused way, and its sizes.
-        self.bound, self.below = {}, {}
+        # Of `straight` the sizes: calls whose gate sends them to the library, as often as they come.
+        self.bound, self.below, self.straight = {}, {}, {}
         self.gate = self.gate_for(self.GATES, ranks)
         self.eager_gate = self.gate_for(self.EAGER_GATES or self.GATES, ranks)
 
@@ -31,8 +35,8 @@ class GatedCalls(Failures):
 
     def gate_here(self):
         """The gate of a call on the current stream."""
-        apart = self.gate != self.eager_gate
-        return self.eager_gate if apart and not self.machine.capturing() else self.gate
+        gate = self.gate
+        return gate if gate == self.eager_gate or self.machine.capturing() else self.eager_gate
 
     def unfused(self, dims):
         """Why this call does not run fused, or None. Depends on global sizes, the vote and whether the stream is
@@ -50,19 +54,38 @@ class GatedCalls(Failures):
         if key is not None and len(table) < self.MOST_NOTED:
             table[key] = found
 
-    def run_unfused(self, reason, dims, tensors, out):
+    def run_straight(self, dims, tensors):
+        """A call of known sizes below a closed gate, with as little of the host's time as it takes: the library's part
+        of such a call is all that it has to gain."""
+        if self.closed_because or self.machine.failure or self.verdict.value:
+            self.check()
+        try:
+            values = self.plain(dims, *tensors)
+            result = own_memory(values[0]) if len(values) == 1 else tuple(map(own_memory, values))
+        except (Exception, KeyboardInterrupt) as error:
+            self.leave_peers(error)
+            raise
+        if self.INOUT:
+            say_changed(self, tensors)
+        return result
+
+    def run_unfused(self, reason, dims, tensors, out=None):
         """The results of a call that does not run fused."""
-        below_gate = self.why_not is None
-        if not below_gate and self.FALLBACK == "none":
-            raise RuntimeError(f"{self.NAME} cannot run fused: {reason}; the spec says fallback = none")
-        if not self.said and not below_gate:
-            self.said = True
-            warnings.warn(f"{self.NAME} runs its fallback: {reason}", RuntimeWarning, stacklevel=3)
-        if self.FALLBACK == "exact" and self.why_not is None:
+        if self.why_not is not None:
+            self.say_unfused(reason)
+        elif self.FALLBACK == "exact":
             values = self.results(dims, out)
             self.run_exact(dims, tensors, values)
-        else:
-            values = self.run_plain(dims, tensors)
-            for i, o in enumerate(out or ()):
-                values[i] = o.copy_(values[i])
+            return self.first(values)
+        values = self.run_plain(dims, tensors)
+        if out is not None:
+            values = [o.copy_(value) for o, value in zip(out, values, strict=False)]
         return self.first(values)
+
+    def say_unfused(self, reason):
+        """Once, that the op cannot run fused. RuntimeError where the spec has nothing else."""
+        if self.FALLBACK == "none":
+            raise RuntimeError(f"{self.NAME} cannot run fused: {reason}; the spec says fallback = none")
+        if not self.said:
+            self.said = True
+            warnings.warn(f"{self.NAME} runs its fallback: {reason}", RuntimeWarning, stacklevel=4)

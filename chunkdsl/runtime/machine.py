@@ -262,15 +262,18 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
             self._backend = dist.get_backend(self.group)
         return self._backend == "nccl"
 
-    def gather(self, tensor):
-        """[world, *tensor.shape]: every rank's tensor, bits unchanged. Collective; equal shapes on every rank."""
-        tensor = tensor.contiguous()
-        out = torch.empty((self.world, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+    def gather(self, tensor, flat=False):
+        """[world, *tensor.shape]: every rank's tensor, bits unchanged; `flat`: their rows behind each other, without
+        that first dimension. Collective; equal shapes on every rank."""
+        tensor, shape = tensor.contiguous(), tensor.shape
+        shape = (self.world * shape[0], *shape[1:]) if flat else (self.world, *shape)
+        out = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
         try:
             if self._by_nccl():
-                dist.all_gather_into_tensor(out, tensor, group=self.group)
+                into = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # as it is called now
+                into(out, tensor, group=self.group)
             else:
-                dist.all_gather(list(out.unbind()), tensor, group=self.group)
+                dist.all_gather(list(out.view(self.world, *tensor.shape).unbind()), tensor, group=self.group)
         except RuntimeError as error:
             raise self._failed("a gather", error) from error
         return out
@@ -293,7 +296,8 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
             return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
         out = torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
         try:
-            dist.reduce_scatter_tensor(out, tensor.contiguous(), group=self.group)
+            into = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+            into(out, tensor.contiguous(), group=self.group)
         except RuntimeError as error:
             raise self._failed("a reduction", error) from error
         return out

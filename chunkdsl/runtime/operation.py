@@ -40,12 +40,13 @@ def stride_of(rows, ranks, pad):
 
 def parted(whole, world, inner=1):
     """The shards of a tensor behind each other, padded to equal rows: [world * each, n]."""
-    each, row = cdiv(whole.shape[0], world), 0
-    if world * each == whole.shape[0]:
+    rows, row = whole.shape[0], 0
+    if rows % world == 0:
         return whole
+    each = cdiv(rows, world)
     padded = whole.new_zeros((world * each, *whole.shape[1:]))
     for rank in range(world):
-        height = shard_rows(whole.shape[0], world, rank, inner)
+        height = shard_rows(rows, world, rank, inner)
         padded[rank * each : rank * each + height] = whole[row : row + height]
         row += height
     return padded
@@ -71,8 +72,9 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         self.inner, self.here = module.ranks.inner_of(self.OVER), module.ranks.here
         self.world, self.rank = self.machine.world, self.machine.rank
         self.set_gates(module.ranks)
-        self.number = Live.add(self)
+        self.tapes, self.places, self.number = {}, (), Live.add(self)
         self.why_not = module.why_not or self._alignment(module.bounds)
+        self.meets = module.check_calls or self.machine.target == "cpu"
         if self.why_not is None:
             m, name = self.machine, self.NAME
             self.state = m.symmetric(f"{name}_state", (16,), torch.int32)
@@ -115,10 +117,16 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
 
     def __call__(self, *tensors, out=None, **given):
         """The fused op; its fallback below the gate or where hardware or shape does not suit."""
+        direct = out is None and not torch.compiler.is_compiling() and unobserved(tensors)
+        if direct:
+            key = self.key_of(tensors, given)
+            dims = self.straight.get(key)
+            if dims is not None:
+                return self.run_straight(dims, tensors)
         self.count(tensors, given)
         sizes = {name: given.get(name) for name in self.RANGES}
-        if out is None and not torch.compiler.is_compiling() and unobserved(tensors):
-            result = self.call(tensors, sizes, None)
+        if direct:
+            result = self.call(tensors, sizes, None, key)
             if self.INOUT:
                 say_changed(self, tensors)
             return result
@@ -136,18 +144,24 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         self.operator_into(*tensors, *self.outs(out), self.number, *sizes.values())
         return out
 
-    def call(self, tensors, given, out):
-        """What the operator does: `tensors` and sizes as the caller gave them, `out` None or a tensor a result."""
+    def call(self, tensors, given, out, key=""):
+        """What the operator does: `tensors` and sizes as the caller gave them, `out` None or a tensor a result; `key`
+        if it has been looked up."""
         self.check()
-        key = self.key_of(tensors, given)
+        if key == "":
+            key = self.key_of(tensors, given)
+        if key is not None and not self.as_noted(tensors):
+            key = None
         if key in self.below:
             return self.run_unfused(*self.below[key], tensors, out)
-        dims, tape, shapes = (key is not None and self.tapes.get(key)) or (None, None, None)
+        dims, tape, shapes = self.tapes.get(key) or (None, None, None)
         if dims is None:
             tensors, dims = self.agreed(tensors, given)
             reason = self.unfused(dims)
             if reason is not None:
                 self.note(self.below, key, (reason, dims))
+                if self.why_not is None and self.FALLBACK != "exact" and not self.BODIES:
+                    self.note(self.straight, key, dims)
                 return self.run_unfused(reason, dims, tensors, out)
         if shapes is None or out is not None:
             results = self.results(dims, out)
@@ -198,10 +212,12 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         """The results of the fallback, all of them, as a sequence."""
         if self.closed_because or self.machine.failure:
             self.check()
-        self.count(tensors, given)
-        key = self.key_of(tensors, {name: given.get(name) for name in self.RANGES})
+        key = self.key_of(tensors, given)
+        if self.BODIES and key is not None and not self.as_noted(tensors):
+            key = None
         dims = self.bound.get(key)
         if dims is None:
+            self.count(tensors, given)
             tensors, dims = self.agreed(tensors, given, strict=False)
             self.note(self.bound, key, dims)
         return self.run_plain(dims, tensors)

@@ -14,7 +14,13 @@ def wide(tensor):
 
 def narrow(tensor, dtype):
     """Round to the declared dtype; float64 (which only the fallback takes) stays."""
-    return tensor if tensor.dtype == torch.float64 else tensor.to(dtype)
+    found = tensor.dtype
+    return tensor if found is dtype or found is torch.float64 else tensor.to(dtype)
+
+
+def first_rows(tensor, rows):
+    """Its first rows."""
+    return tensor if tensor.shape[0] == rows else tensor[:rows]
 
 
 def own_memory(tensor):

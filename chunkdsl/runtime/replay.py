@@ -169,19 +169,27 @@ class Replays:
     replays, audit = True, False
 
     def key_of(self, tensors, given):
-        """Equal for calls that bind, decide and launch alike; None where a call is not for replay."""
-        if not self.replays or self.why_not is not None or self.module.check_calls:
+        """Equal for calls that decide alike, wherever their tensors lie; None where ranks meet to compare each call."""
+        if not self.replays or self.meets:
             return None
-        key = [self.gate_here(), self.audit, self.module.warps, *given.values()]
+        gate = self.gate
+        if gate != self.eager_gate and not self.machine.capturing():
+            gate = self.eager_gate
+        key = [gate, self.audit, self.module.warps, *given.items()]
+        for t in tensors:
+            key += (t.shape, t.dtype, t.get_device())
+        return tuple(key)
+
+    def as_noted(self, tensors):
+        """Do tensors lie as those of noted calls: contiguous, aligned, and none where it would be gathered?"""
         for t in tensors:
             at = t.data_ptr()
             if at % 16 or not t.is_contiguous():
-                return None
+                return False
             for low, end in self.places:
                 if low <= at < end:
-                    return None
-            key += (t.shape, t.dtype, t.get_device())
-        return tuple(key)
+                    return False
+        return True
 
     def look_up_memory(self):
         """Addresses of the instance's memory: all of it, and those of buffers that a caller may have filled."""

@@ -195,9 +195,10 @@ class SimMachine:
         self.synchronize()
         self._meet("barrier", None)
 
-    def gather(self, tensor):
-        """[world, *tensor.shape]: every rank's tensor, bits unchanged. Waits for the main lane first."""
-        return torch.stack(self._tensors("gather", tensor))
+    def gather(self, tensor, flat=False):
+        """[world, *tensor.shape]: every rank's tensor, bits unchanged; `flat`: their rows behind each other. Waits for
+        the main lane first."""
+        return (torch.cat if flat else torch.stack)(self._tensors("gather", tensor))
 
     def all_to_all(self, tensor):
         """[world, ...]: of every rank's tensor the entry that is for this rank."""

@@ -40,8 +40,8 @@ def lone_machine(module: ModuleType, shape: tuple[int, ...]):
         def vote(self, value):
             return [value] * self.world
 
-        def gather(self, tensor):
-            return torch.stack([tensor] * self.world)
+        def gather(self, tensor, flat=False):
+            return (torch.cat if flat else torch.stack)([tensor] * self.world)
 
         def timeout(self):
             return 20.0

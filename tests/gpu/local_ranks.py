@@ -82,9 +82,9 @@ class LocalMachine(Machine):
     def vote(self, value):
         return self.board.meet(self.rank, value)
 
-    def gather(self, tensor):
+    def gather(self, tensor, flat=False):
         torch.cuda.current_stream().synchronize()
-        every = torch.stack(self.board.meet(self.rank, tensor.contiguous()))
+        every = (torch.cat if flat else torch.stack)(self.board.meet(self.rank, tensor.contiguous()))
         torch.cuda.current_stream().synchronize()
         self.board.meet(self.rank, None)
         return every
@@ -129,8 +129,8 @@ class LonePeer(LocalMachine):
     def vote(self, value):
         return [value] * self.world
 
-    def gather(self, tensor):
-        return torch.stack([tensor] * self.world)
+    def gather(self, tensor, flat=False):
+        return (torch.cat if flat else torch.stack)([tensor] * self.world)
 
 
 def run_ranks(world: int, sms: int, body) -> list:

@@ -1,0 +1,150 @@
+"""What the wrapper adds, in Python, to the calls of the library below a closed gate. Needs no GPU and no process group:
+products are torch's, of a few elements on the CPU, collectives do nothing, on both sides.
+
+    python tests/bench/fallback_cost.py [--calls 10000] [--rounds 5]
+
+By hand is what one writes without chunkdsl: `torch.mm` and a collective of torch.distributed. Prints microseconds of a
+call, the least of `--rounds` (what else runs on a machine only adds), and how many calls of Python functions and of
+built-in ones each way makes, which depend on no clock. `test_fallback_cost.py` holds the latter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+from host_cost import local_tensors, stub
+
+from chunkdsl.pipeline import check_source
+from chunkdsl.render.module import render_module
+from chunkdsl.source import Source
+from chunkdsl.verify.verify import load
+
+WORLD, ROWS = 2, 8
+SPEC = """mesh tp[2] over nvlink
+dim M = 0..64
+dim H = 16
+dim F = 16
+tensor x : f32[M @ tp, H]
+tensor w : f32[F @ tp, H]
+tensor a : f32[M, F @ tp]
+tensor v : f32[H, F @ tp]
+tensor p : f32[M, H] sum tp
+op gather(x, w) -> y { y = all_gather(x) @ w.T with { fuse_from = never } }
+op scatter(a, v) -> z { z = reduce_scatter(a @ v.T, M) with { fuse_from = never } }
+op reduce(a, v) -> r { r = all_reduce(a @ v.T) with { fuse_from = never, algorithm = two_shot } }
+op small(p) -> s { s = all_reduce(p) with { fuse_from = never, algorithm = one_shot } }
+"""
+
+
+def nothing(*tensors, **options):
+    """A collective, to a process of one rank that does not wait."""
+
+
+def built(folder: Path):
+    """(an instance of rank 0 of two, the collectives), whose gates are closed and whose collectives do nothing."""
+    checked = check_source(Source("fallbacks.chunk", SPEC))
+    if checked.report.failed:
+        raise SystemExit("\n".join(d.message for d in checked.report.diagnostics))
+    made = load(render_module(checked.schedule, (WORLD,)), folder, "fallbacks")
+    made.dist = SimpleNamespace(
+        get_backend=lambda group: "nccl", all_reduce=nothing, all_gather_into_tensor=nothing,
+        reduce_scatter_tensor=nothing,
+    )  # fmt: skip
+    return made.Fallbacks(machine=stub(made.Machine, WORLD)), made.dist
+
+
+def by_hand(name: str, dist, tensors: list):
+    """The op as one writes it with torch."""
+    x, w = (*tensors, None)[:2]
+
+    def gather():
+        into = torch.empty((WORLD * x.shape[0], x.shape[1]), dtype=x.dtype)
+        dist.all_gather_into_tensor(into, x)
+        return torch.mm(into, w.t())
+
+    def scatter():
+        product = torch.mm(x, w.t())
+        part = torch.empty((product.shape[0] // WORLD, product.shape[1]), dtype=x.dtype)
+        dist.reduce_scatter_tensor(part, product)
+        return part
+
+    def reduce():
+        product = torch.mm(x, w.t())
+        dist.all_reduce(product)
+        return product
+
+    def small():
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    return {"gather": gather, "scatter": scatter, "reduce": reduce, "small": small}[name]
+
+
+def microseconds(call, calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls * 1e6
+
+
+def counted(call) -> tuple[int, int]:
+    """(Python functions, built-in functions) that a call enters."""
+    seen = {"call": 0, "c_call": 0}
+
+    def look(frame, event, argument):
+        if event in seen:
+            seen[event] += 1
+
+    call()
+    sys.setprofile(look)
+    call()
+    sys.setprofile(None)
+    return seen["call"] - 1, seen["c_call"] - 1  # of `call` itself, of setprofile
+
+
+def ways(instance, dist, name: str) -> dict:
+    op = getattr(instance, name)
+    tensors = local_tensors(op, {"M": ROWS}, "cpu")
+    return {"by hand": by_hand(name, dist, tensors), "below the gate": lambda: op(*tensors, M=ROWS),
+            "fallback": lambda: op.fallback(*tensors, M=ROWS)}  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| op | by hand us | below the gate | more | fallback | more | Python calls | built-in calls, by hand |")
+    print("| --- |" + " --- |" * 7)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        instance, dist = built(Path(folder))
+        for name in instance.OPS:
+            found, calls = ways(instance, dist, name), {}
+            for way, call in found.items():
+                calls[way] = counted(call)
+            least = dict.fromkeys(found, float("inf"))
+            for _ in range(args.rounds):
+                for way, call in found.items():
+                    least[way] = min(least[way], microseconds(call, args.calls))
+            bare, ours, plain = least.values()
+            python, built_in = calls["below the gate"]
+            print(f"| {name} | {bare:.2f} | {ours:.2f} | {ours - bare:.2f} | {plain:.2f} | {plain - bare:.2f} "
+                  f"| {python} | {built_in}, {calls['by hand'][1]} |", flush=True)  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""How little the wrapper adds to the library's calls below a closed gate: calls are counted, as a clock tells more of
+the machine."""
+
+import pytest
+import torch
+from fallback_cost import built, counted, ways
+
+MORE = 40  # calls of functions, Python's and built-in ones, that a call may make beyond those by hand
+
+
+@pytest.fixture(scope="module")
+def fallbacks(tmp_path_factory):
+    return built(tmp_path_factory.mktemp("fallbacks"))
+
+
+def more(found, way):
+    return sum(counted(found[way])) - sum(counted(found["by hand"]))
+
+
+@pytest.mark.parametrize("name", ["gather", "scatter", "reduce", "small"])
+def test_below_a_closed_gate_a_call_is_hardly_more_than_the_library_s(fallbacks, name):
+    with torch.no_grad():
+        found = ways(*fallbacks, name)
+        assert 0 < more(found, "below the gate") <= MORE and 0 < more(found, "fallback") <= MORE
+        op = getattr(fallbacks[0], name)
+        op.replays = False  # each call is looked at as if it were the first of its sizes
+        looked_at = more(found, "below the gate")
+        op.replays = True
+        assert looked_at > 2 * MORE
