@@ -37,7 +37,7 @@ class Malformed(ValueError):
 @record
 class Result:
     """One setting of an op, measured at one size. `failed`: why there are no times. `compared`: whether settings are
-    compared at this size; else it was measured for the gate, of the best setting alone."""
+    compared at this size; else it was measured for the gate, of the best setting alone, at a further size or again."""
 
     op: str
     world: World

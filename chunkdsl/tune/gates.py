@@ -2,8 +2,10 @@
 measurement would tell more. Functions of the results; measures nothing.
 
 A size is won where a call of the best setting takes no longer than the library's by more than `lost` of
-cost/data/choices.toml. The gate is the least measured size of a dim from which on every measured size is won: of all
-below, also where some are won and larger ones lost, the library's way is taken, which cannot be slower than itself.
+cost/data/choices.toml, every time that it was measured. Calls one by one must have won in CUDA graphs too: a host that
+keeps ahead of the device leaves of them what the device takes, and how fast a host is differs from one machine to the
+next. The gate is the least measured size of a dim from which on every measured size is won: of all below, also where
+some are won and larger ones lost, the library's way is taken, which cannot be slower than itself.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from chunkdsl.ir.meshes import World
 from chunkdsl.ir.policy import FuseFrom
 from chunkdsl.ir.types import DimRange
 from chunkdsl.tune.evidence import Result, Sizes, Tuned
-from chunkdsl.tune.scores import ranking, table
+from chunkdsl.tune.scores import ranking
 
 CAPTURED, EAGER = "captured", "eager"  # how calls are made: inside CUDA graphs, one by one
 CLOSE = 2  # sizes that are so many times as large as each other have none between them
@@ -24,16 +26,21 @@ SMALLEST = 64  # no gate is looked for below
 
 def gate_of(tuned: Tuned, op: str, world: World, how: Iterable[str] = (CAPTURED, EAGER)) -> FuseFrom | None:
     """The gate of calls that are made in these ways; None where nothing ran at all sizes, or none was made so."""
-    order = ranking(tuned, op, world)
-    results = list(table(tuned, op, world)[order[0][1]].values()) if order else []
+    results = of_best(tuned, op, world)
     ways = [way for way in how if any(way == CAPTURED or r.eager_us for r in results)]
     return _gate(results, tuple(ways)) if ways else None
 
 
+def of_best(tuned: Tuned, op: str, world: World) -> list[Result]:
+    """All that was measured of the best setting, a size as often as it was."""
+    order = ranking(tuned, op, world)
+    best = order[0][1] if order else None
+    return [r for r in tuned.results if (r.op, r.world, r.setting) == (op, world, best)]
+
+
 def gate_reason(tuned: Tuned, op: str, world: World, how: Iterable[str] = (CAPTURED, EAGER)) -> str:
     """Why the gate of calls that are made in these ways is where it is, for a person."""
-    best = ranking(tuned, op, world)[0][1]
-    lost = [sizes for sizes, r in sorted(table(tuned, op, world)[best].items()) if not won(r, how)]
+    lost = sorted({r.sizes for r in of_best(tuned, op, world) if not won(r, how)})
     where = "; ".join(", ".join(f"{name} = {value}" for name, value in sizes) for sizes in lost)
     return f"tuned: the library is faster for {where}" if lost else "tuned: no slower than the library where measured"
 
@@ -66,9 +73,10 @@ def _least(results: Iterable[Result], name: str, how: tuple[str, ...]) -> int | 
 
 
 def won(result: Result, how: Iterable[str]) -> bool:
-    """Whether fused calls are no slower than the library's, made in any of these ways that was measured."""
+    """Whether fused calls are no slower than the library's in CUDA graphs, and in any of these ways that was
+    measured."""
     ratios = {CAPTURED: result.ratio, EAGER: result.eager_ratio}
-    return all(ratios[way] is None or ratios[way] <= 1 + margin("lost") for way in how)
+    return all(ratios[way] is None or ratios[way] <= 1 + margin("lost") for way in {CAPTURED, *how})
 
 
 def next_size(ranges: Mapping[str, DimRange], results: Sequence[Result]) -> Sizes | None:
@@ -78,12 +86,12 @@ def next_size(ranges: Mapping[str, DimRange], results: Sequence[Result]) -> Size
     name = several[0] if several else next(iter(ranges), "")
     if len(several) > 1 or not name:
         return None
-    by_size = {dict(r.sizes)[name]: r for r in results}
+    measured = {dict(r.sizes)[name] for r in results}
     for how in (CAPTURED, EAGER) if any(r.eager_us for r in results) else (CAPTURED,):
         gate = _gate(results, (how,))
         if gate.count is None:
             continue
-        below = max((size for size in by_size if size < gate.count), default=0)
+        below = max((size for size in measured if size < gate.count), default=0)
         middle = _between(below, gate.count, ranges[name])
         if middle:
             return tuple((n, middle if n == name else size) for n, size in results[0].sizes)

@@ -19,10 +19,11 @@ NEVER: Score = (float("inf"), float("inf"))
 
 
 def table(tuned: Tuned, op: str, world: World) -> dict[Setting, dict[Sizes, Result]]:
-    """The results of an op on so many ranks, by setting and size, in the order in which they were found."""
+    """The results of an op on so many ranks, by setting and size, in the order in which they were found. Where a size
+    was measured again for the gate alone, that is not one of them."""
     found: dict[Setting, dict[Sizes, Result]] = {}
     for r in tuned.results:
-        if (r.op, r.world) == (op, world):
+        if (r.op, r.world) == (op, world) and (r.compared or r.sizes not in found.get(r.setting, {})):
             found.setdefault(r.setting, {})[r.sizes] = r
     return found
 

@@ -16,8 +16,8 @@ from chunkdsl.ir.meshes import World
 from chunkdsl.ir.types import DimRange
 from chunkdsl.record import record
 from chunkdsl.tune.evidence import Result, Setting, Sizes, Tuned
-from chunkdsl.tune.gates import next_size
-from chunkdsl.tune.scores import ranking, score, table
+from chunkdsl.tune.gates import next_size, of_best
+from chunkdsl.tune.scores import score, table
 
 
 class Candidates(Protocol):
@@ -85,12 +85,11 @@ def _gate_jobs(found: Sequence[Candidates], tuned: Tuned, world: World) -> list[
     """One more size for the best setting of each op whose gates are not placed."""
     jobs = []
     for space in found:
-        order = ranking(tuned, space.name, world)
-        if order:
-            results = list(table(tuned, space.name, world)[order[0][1]].values())
+        results = of_best(tuned, space.name, world)
+        if results:
             sizes = next_size(space.ranges, results)
             if sizes and not any(r.failed for r in results):
-                jobs.append(Job(space, order[0][1], (sizes,), compared=False))
+                jobs.append(Job(space, results[0].setting, (sizes,), compared=False))
     return jobs
 
 

@@ -104,7 +104,7 @@ def _tuning(tuned: Tuned, worlds: list[World], path: str) -> Tuning:
     for name, value in (pair for r in tuned.results for pair in r.sizes):
         bound.setdefault(name, set()).add(value)
     sizes = [f"{name} = {', '.join(map(str, sorted(values)))}" for name, values in bound.items()]
-    rounds = min((len(r.us) for r in tuned.results if r.us), default=0)
+    rounds = min((len(r.us) for r in tuned.results if r.us and r.compared), default=0)
     count = f"{rounds} round{'s' * (rounds != 1)} of each"
     with_ = ", ".join(f"{name} {version}" for name, version in tuned.origin.versions)
     ranks = " and ".join(map(world_text, worlds))

@@ -20,8 +20,7 @@ from collections.abc import Callable
 COMPILE, SHARED = "CHUNKDSL_TUNE_COMPILE", "CHUNKDSL_TUNE_SHARED"  # "1" for yes
 NEEDED = {"TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NCCL_NVLS_ENABLE": "0"}
 ROUNDS = 9  # times that are kept
-ENOUGH, FEWEST, MOST = 2000.0, 4, 100  # microseconds that the calls of a graph shall take; of these so few and many
-EAGER = 4  # calls one by one between two events: a layer or two
+ENOUGH, FEWEST, MOST = 2000.0, 4, 100  # microseconds that calls in a row shall take; of these so few and many
 TIMEOUT = 20.0  # seconds of a wait inside a kernel
 
 
@@ -125,8 +124,9 @@ class Ranks:
         for name, call in (("ours", op), ("library", op.fallback)):
             eager = name == "library" and self.shared
             works[name, count] = self._work(lambda call=call: call(*x, **dims), count, eager)
+        # As many calls one by one: behind an idle device few of them would show how long the host takes to begin.
         for name, call in (("ours", op), ("library", op.fallback)):
-            works[f"eager {name}", EAGER] = _repeated(lambda call=call: call(*x, **dims), EAGER)
+            works[f"eager {name}", count] = _repeated(lambda call=call: call(*x, **dims), count)
         seen: list[list[float]] = [[] for _ in works]
         for work in works.values():  # what is called often may be called another way from then on
             self._attempt(lambda work=work: self._between_events(work))

@@ -51,6 +51,22 @@ def test_captured_and_eager_calls_have_gates_of_their_own_and_one_for_both_is_th
     assert gate_reason(empty().with_more(results({512: 0.9})), "f", 2, [CAPTURED]).startswith("tuned: no slower")
 
 
+def test_calls_one_by_one_must_have_won_in_graphs_too():
+    """A host that keeps ahead of the device leaves what the device takes."""
+    graph, eager = {512: 1.2, 2048: 0.9, 4096: 0.9}, {512: 0.6, 2048: 0.8, 4096: 0.9}
+    assert gate(graph, eager, [EAGER]) == FuseFrom(2048, "M")
+
+
+def test_a_size_that_was_measured_again_is_won_if_it_was_each_time_and_compares_no_settings():
+    first = empty().with_more(results({512: 0.9, 2048: 0.9}, {512: 0.5, 2048: 0.9}))
+    for ratio, least in ((0.99, 512), (1.6, 2048)):
+        again = Result("f", 2, (("M", 512),), (), (0.9,), (1.0,), "", (ratio,), (1.0,), compared=False)
+        tuned = first.with_more([again])
+        assert gate_of(tuned, "f", 2, [EAGER]) == FuseFrom(least, "M")
+        assert gate_of(tuned, "f", 2, [CAPTURED]) == FuseFrom(512, "M")
+        assert ranking(tuned, "f", 2) == ranking(first, "f", 2)
+
+
 def test_calls_that_were_not_measured_have_no_gate():
     assert gate({512: 0.9}, None, [EAGER]) is None and gate_of(empty(), "f", 2) is None
 
