@@ -4,6 +4,12 @@ by one launch of a CUDA graph, captured from what would have been played. Copied
 In a loop the allocator gives out the same addresses again and again, so most calls of a model do. What a graph holds is
 what a call launches: addresses of the instance's memory and of the call's tensors, sizes, nothing else. Ranks need not
 agree on it. A profiler sees the kernels of such a call, and the name of the op, but no names of chunks.
+
+Products of the library are recorded like launches. The memory that cuBLAS works in is torch's, a piece for each handle
+and stream, made when it is first wanted: for the lane that is captured, in the pool of the recordings, where it stays.
+Where torch lets go of all such pieces (`torch.compile` does, for graphs of its own) it falls back to this pool, which
+nothing else takes from and the driver does not get back; a later recording may put something in its place, which harms
+none, as calls of an instance follow one another and each writes there before it reads.
 """
 
 from __future__ import annotations

@@ -6,8 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from chunkdsl.pipeline import check_source
+from chunkdsl.render.module import render_module
 from chunkdsl.runtime.lanes import Lanes
 from chunkdsl.runtime.repeats import RecordedLaunches, Repeats
+from chunkdsl.source import Source
+from chunkdsl.verify.verify import load
 
 ROWS = 8
 
@@ -46,6 +50,34 @@ def test_a_call_in_the_same_places_is_recorded_and_works_on_what_is_there_then(t
         return list(map(same_bits, good, wanted)), m.up.repeats
 
     assert ranks(two_ops, body) == [([True] * 5, None)] * 2
+
+
+LIBRARY = """mesh tp[2] over nvlink
+dim M = 1..16
+tensor x : bf16[M @ tp, 32]
+tensor w : bf16[48 @ tp, 32]
+op up(x, w) -> y { y = all_gather(x) @ w.T with { compute = library, chunk = 2 per shard, fuse_from = always } }
+"""
+
+
+def test_products_of_the_library_are_recorded_too(ranks, draw, same_bits, tmp_path):
+    made = load(render_module(check_source(Source("library.chunk", LIBRARY)).schedule, (2,)), tmp_path, "library")
+
+    def body(m, machine):
+        log, multiplied = outside_of_graphs(machine), []
+        real = machine.multiply
+        machine.multiply = lambda *given: multiplied.append(given[1].data_ptr()) or real(*given)
+        x, w = draw(ROWS, 2)[0]["up"][machine.rank]
+        y, good = torch.empty(ROWS, 24, dtype=torch.bfloat16), []
+        for i in range(5):
+            x.copy_(draw(ROWS, 2, seed=i)[0]["up"][machine.rank][0])
+            m.up(x, w, M=ROWS, out=y)
+            wanted = m.up.exact(x, w, M=ROWS)
+            m.check()
+            good.append(same_bits(y, wanted))
+        return good, log, multiplied.count(y.data_ptr())
+
+    assert ranks(made.Library, body) == [([True] * 5, ["recorded", "again", "again"], 5)] * 2
 
 
 class Tape:
