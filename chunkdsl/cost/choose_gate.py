@@ -4,6 +4,9 @@ At each size a fused call is held against the library's way (baseline.py). The l
 predictions have been wrong (`gate` of data/choices.toml): what was measured as faster is not switched off because a
 prediction errs. The gate is the one under which all sizes together are fastest then, in the geometric mean; it may be
 `never`.
+
+Calls outside of CUDA graphs have the same gate: a call that comes again is started by a graph of the instance and takes
+less of the host's time than the library's calls do (recorded rows of tests/bench), so that there it wins by no less.
 """
 
 from __future__ import annotations

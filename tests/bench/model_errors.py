@@ -279,9 +279,10 @@ Weakest, and why:
 Rows of RESULTS.md without a line here are no predictions of this model: torch's own all-reduces (other people's
 kernels; its async TP too), 99th percentiles (the model has no jitter), whole steps of the decode loop and tokens a
 second (their attention and projections are not in the spec; what one all-reduce adds is below), the host's time for an
-eager call (the dispatcher's), products by specialised warps (the model knows Triton's kernel alone, which takes up to
-20 % longer), `exact` and everything about bits; the second run of small all-reduces, which measures what the first one
-has, and virtual ranks, which have no link.
+eager call (the dispatcher's), whose gate is that of a call in graphs (a test holds it against the rows that were
+measured), products by specialised warps (the model knows Triton's kernel alone, which takes up to 20 % longer),
+`exact` and everything about bits; the second run of small all-reduces, which measures what the first one has, and
+virtual ranks, which have no link.
 """
 
 

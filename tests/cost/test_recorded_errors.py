@@ -78,6 +78,15 @@ def test_recorded_users_kernels_are_those_of_the_results():
         assert (f"{recorded['untouched_us']} us", recorded["ratio"]) == (cells[1], float(cells[2]))
 
 
+def test_recorded_eager_calls_are_those_of_the_results():
+    rows = table("The host's time for an eager call")
+    for recorded, cells in zip(model_errors.recorded()["eager"], rows, strict=False):
+        times = [int(n) for cell in cells[2:5] for n in re.findall(r"\d+", cell)]
+        assert list(recorded.values()) == [cells[0].split()[0], int(cells[1]), *times]
+        assert abs(recorded["library_us"] / recorded["repeated_us"] - float(cells[5])) < 0.01
+    assert rows[len(model_errors.recorded()["eager"])][0] == "op", "the next table begins"
+
+
 def test_every_number_of_the_results_has_its_line_or_its_reason():
     """Each table of RESULTS.md that has times has a table in MODEL.md, or MODEL.md says why not."""
     text = (BENCH / "RESULTS.md").read_text(encoding="utf-8")
