@@ -202,25 +202,13 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
 
     def fallback(self, *tensors, **given):
         """The process group's collectives and the library's GEMM."""
+        if unobserved(tensors):
+            return self.first(self.plain_call(tensors, given))
         if any_placed(tensors):
             return self.placed(self.fallback, tensors, given)
         if not self.INOUT and (self.differentiated(tensors) or transformed()):
             return self.first(Call.apply(by_fallback, self.ahead(tensors), given, *tensors))
         return self.first(self.plain_call(tensors, given))
-
-    def plain_call(self, tensors, given):
-        """The results of the fallback, all of them, as a sequence."""
-        if self.closed_because or self.machine.failure:
-            self.check()
-        key = self.key_of(tensors, given)
-        if self.BODIES and key is not None and not self.as_noted(tensors):
-            key = None
-        dims = self.bound.get(key)
-        if dims is None:
-            self.count(tensors, given)
-            tensors, dims = self.agreed(tensors, given, strict=False)
-            self.note(self.bound, key, dims)
-        return self.run_plain(dims, tensors)
 
     # ---- sizes
 
