@@ -32,6 +32,9 @@ class Arguments:
     NAME, PARAMETERS, RESULTS, RANGES = "", {}, {}, {}
     world, rank, inner, here = 1, 0, 1, {}
 
+    def __repr__(self):
+        return f"{self.module.NAME}.{self.NAME}({', '.join(self.PARAMETERS)}) -> {', '.join(self.RESULTS)}"
+
     def count(self, tensors, given):
         """TypeError for too few or many tensors, or a size that the op does not have."""
         if len(tensors) != len(self.PARAMETERS):

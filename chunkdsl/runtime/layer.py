@@ -120,7 +120,7 @@ class OpLayer(torch.nn.Module):
     def __init__(self, operation, weights, seed=0, std=0.02, dtype=None, local=False):
         super().__init__()
         self.operation = operation
-        self.weights = tuple(weights)
+        self.weights = tuple(dict.fromkeys(weights))
         unknown = [name for name in self.weights if name not in operation.PARAMETERS]
         if unknown:
             known = ", ".join(operation.PARAMETERS)
@@ -154,14 +154,16 @@ class OpLayer(torch.nn.Module):
 
     def take(self, name, whole):
         """Let a weight be its part of a whole tensor, also one that fully_shard has cut again."""
-        mine, part = getattr(self, name), whole
-        if tuple(mine.shape) != self.sizes_of(name):  # `local`
-            part = self.shard(name, whole)
-        if is_placed(mine):
+        mine, mesh = getattr(self, name), self.parts[name][0]
+        cut_again = is_placed(mine) and mine.device_mesh != mesh
+        whole_here = cut_again and tuple(mine.shape) == self.sizes_of(name)  # a shard where the layer is `local`
+        part = (whole if whole_here else self.shard(name, whole)).detach().to(mine.dtype)
+        if cut_again:
             from torch.distributed.tensor import distribute_tensor
 
-            part = distribute_tensor(part.to(mine.dtype), mine.device_mesh, mine.placements, src_data_rank=None)
-        mine.copy_(part)
+            mine.copy_(distribute_tensor(part, mine.device_mesh, mine.placements, src_data_rank=None))
+        else:
+            (mine.to_local() if is_placed(mine) else mine).copy_(part)
 
     def sizes_of(self, name):
         """The whole tensor's."""

@@ -190,7 +190,7 @@ def test_a_layer_compiles_whole_and_copies_share_nothing_but_the_instance(ops, n
         assert p is not mine and mine.grad is None and p.grad.dtype == op.gradient_dtypes()[n]
         torch.nn.init.zeros_(p)
     assert torch.equal(layer(x), y) and not torch.equal(twin(x), y)
-    assert repr(layer) == SAID[name]
+    assert repr(layer) == SAID[name] and repr(ops["dealt"]) == "One.dealt(n, o) -> y"
     with pytest.raises(TypeError, match=rf"{name} belongs to this process .* save the state_dict"):
         pickle.dumps(layer)
     assert copy.copy(op) is op and copy.deepcopy({"m": op.module})["m"] is op.module
