@@ -15,11 +15,11 @@ from triton.runtime import interpreter as upstream
 from chunkdsl.interp.numbers import FP8, narrow, to_bfloat16, widen
 
 TensorHandle = upstream.TensorHandle
+_FOREIGN = {t.name for t in (tl.bfloat16, *FP8)}
 
 
 def _foreign(handle) -> bool:
-    dtype = handle.dtype.scalar
-    return dtype == tl.bfloat16 or dtype in FP8
+    return handle.dtype.scalar.name in _FOREIGN
 
 
 class Arithmetic(upstream.InterpreterBuilder):

@@ -10,9 +10,37 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as upstream
 
+_INTEGERS = {"int32": np.int32, "int64": np.int64}
+_PLAIN = _INTEGERS | {"fp32": np.float32, "fp64": np.float64}
+_ALIKE = {*_PLAIN, "int1"}  # no operation on two of one of these promotes them
+
 
 class Semantic(TritonSemantic):
-    """Triton's semantic with a shorter way to broadcast: same results, views instead of copies."""
+    """Triton's semantic with shorter ways to broadcast, and past its rules of promotion where they change nothing: same
+    results, views instead of copies."""
+
+    def binary_op_type_checking_impl(
+        self, lhs, rhs, allow_lhs_ptr=False, allow_rhs_ptr=False, arithmetic_check=True, div_or_mod=False
+    ):
+        if type(lhs) is tl.tensor:
+            left = lhs.dtype
+            if type(rhs) is tl.tensor:
+                right = rhs.dtype
+                if left.name == right.name and left.name in _ALIKE:
+                    return self.broadcast_impl_value(lhs, rhs)
+                if allow_lhs_ptr and right.name in _INTEGERS and isinstance(left, tl.pointer_type):
+                    return self.broadcast_impl_value(lhs, rhs)
+            elif arithmetic_check and type(rhs) is int and left.name in _INTEGERS and -(2**31) <= rhs < 2**31:
+                return self.broadcast_impl_value(lhs, self.scalar_constant(rhs, left))
+        return super().binary_op_type_checking_impl(
+            lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod
+        )
+
+    def scalar_constant(self, value, dtype):
+        made = None if dtype is None else _PLAIN.get(dtype.name)
+        if made is None:
+            return super().scalar_constant(value, dtype)
+        return tl.tensor(upstream.TensorHandle(np.array([value], made), dtype), dtype)
 
     def broadcast_impl_value(self, lhs, rhs):
         left, right = lhs.type, rhs.type
@@ -40,6 +68,8 @@ def install(changes) -> None:
     """Put the caches in place; `changes` takes them away again."""
     changes.set_attr(tl.core.block_type, "__init__", _block_type(tl.core.block_type.__init__))
     changes.set_attr(tl.tensor, "__init__", _tensor(tl.tensor.__init__))
+    changes.set_attr(tl.core, "_unwrap_if_constexpr", _unwrap(tl.core._unwrap_if_constexpr))
+    changes.set_attr(tl.core.dtype, "__eq__", _same_dtype(tl.core.dtype.__eq__))
     changes.set_attr(upstream, "_get_np_dtype", _numpy_dtype(upstream._get_np_dtype))
     changes.set_attr(upstream, "_patch_attr", _patch_attr)
 
@@ -88,6 +118,21 @@ def _tensor(original):
         self.shape, self.numel = found
 
     return init
+
+
+def _unwrap(original):
+    def unwrap(value):
+        kind = type(value)
+        return value if kind is tl.tensor or kind is int else original(value)
+
+    return unwrap
+
+
+def _same_dtype(original):
+    def same(self, other):
+        return self is other or (self.name == other.name if isinstance(other, tl.dtype) else original(self, other))
+
+    return same
 
 
 def _numpy_dtype(original):

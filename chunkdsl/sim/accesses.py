@@ -14,6 +14,7 @@ from chunkdsl.interp.rewrite import kernel_line
 from chunkdsl.sim.actors import Actor, Program
 from chunkdsl.sim.boxes import Cells, cut, cut_range
 from chunkdsl.sim.buffers import AddressSpace, Buffer
+from chunkdsl.sim.changes import Changes
 from chunkdsl.sim.clocks import Clock, Clocks, Kind, Stamp
 from chunkdsl.sim.faults import BulkStoreInFlight, MissingProxyFence, Race, UnfencedRelease
 from chunkdsl.sim.log import Log, Read, Write
@@ -29,7 +30,7 @@ class Accesses:
         self.races = races
         self.tma = tma
         self.log = log
-        self.version = 0
+        self.changes = Changes()
 
     # ---- programs
 
@@ -108,7 +109,7 @@ class Accesses:
     def touch(self, buffer: Buffer, boxes: list[Cells]) -> None:
         """A plain store: polls of the buffer may see something new, and release sequences in it end."""
         if buffer.polled:
-            self.version += 1
+            self.changes.buffer(buffer.base)
         for offset in [o for o in buffer.words if _inside(o, boxes, buffer.pitch)] if buffer.words else ():
             buffer.words[offset].break_off()
 

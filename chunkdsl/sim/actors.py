@@ -10,13 +10,16 @@ from contextvars import copy_context
 
 from greenlet import GreenletExit, greenlet
 
+from chunkdsl.sim.changes import Changes, Polled
 from chunkdsl.sim.clocks import Clock, Clocks
 from chunkdsl.sim.handoff import Handoff
 from chunkdsl.sim.log import Trail
 
 
 class Actor:
-    """`component` is the actor's own entry in clocks; `repeats` how often its present poll has seen no change."""
+    """`component` is the actor's own entry in clocks; `repeats` how often its present poll has seen no change.
+
+    Who is stuck stays so until a word that it polls changes, whatever else happens: else runs are mostly polls."""
 
     def __init__(self, rank: int, clocks: Clocks, component: int, clock: Clock) -> None:
         self.rank = rank
@@ -26,8 +29,8 @@ class Actor:
         self.clock[component] += 1
         self.order = 0
         self.repeats = 0
-        self._polled_version = -1
-        self._polls: dict[object, int] = {}
+        self._polls: dict[Polled, tuple[int, int]] = {}  # how often, and at which change of memory the last time
+        self._unchanged_at = -1  # the last change of memory, when it was seen that it was none of these
         self.polling = ""  # for people: what was polled last and what it held
 
     @property
@@ -49,12 +52,15 @@ class Actor:
 
     # ---- polling
 
-    def poll(self, key: object, version: int, text: str) -> None:
-        """A poll has changed nothing. `version` counts changes of polled memory."""
-        if self._polled_version != version:
+    def poll(self, key: Polled, changes: Changes, text: str) -> None:
+        """A poll has changed nothing."""
+        count, seen = self._polls.get(key, (0, changes.count))
+        if changes.last(key) > seen:
             self._polls.clear()
-            self._polled_version = version
-        self._polls[key] = self.repeats = self._polls.get(key, 0) + 1
+            count = 0
+        self.repeats = count + 1
+        self._polls[key] = self.repeats, changes.count
+        self._unchanged_at = -1
         self.polling = text
 
     def progress(self) -> None:
@@ -62,13 +68,20 @@ class Actor:
         self.repeats = 0
         self._polls.clear()
 
-    def stuck(self, version: int) -> bool:
-        """It has polled the same word at least twice and nothing that is polled has changed since."""
-        return self.repeats > 1 and self._polled_version == version
+    def stuck(self, changes: Changes) -> bool:
+        """It has polled the same word at least twice and nothing that it polls has changed since."""
+        return self.repeats > 1 and self._unchanged(changes)
 
-    def idle(self, version: int, patience: int) -> bool:
+    def idle(self, changes: Changes, patience: int) -> bool:
         """It has polled the same word `patience` times in vain."""
-        return self.repeats >= patience and self._polled_version == version
+        return self.repeats >= patience and self._unchanged(changes)
+
+    def _unchanged(self, changes: Changes) -> bool:
+        if self._unchanged_at != changes.count:
+            if any(changes.last(key) > seen for key, (_, seen) in self._polls.items()):
+                return False
+            self._unchanged_at = changes.count
+        return True
 
 
 class Program(Actor):

@@ -42,7 +42,7 @@ def advance(accesses: Accesses, lane: Lane, work: CopyWork, draw: random.Random)
         clock = lane.ready_clock()
         target.words.setdefault(to, Word()).release(accesses.clocks, lane.rank, True, clock, first=True)
         lane.tick()
-        accesses.version += 1
+        accesses.changes.buffer(target.base)
     if work.done and accesses.log:
         _record(accesses, lane, work, source, target)
 

@@ -42,7 +42,7 @@ class Hooks(Memory):
         if volatile and parts:
             first = int(addresses[mask][0])
             buffer = parts[0][0]
-            self._poll(actor, buffer, first - buffer.base, itemsize)
+            self._poll(actor, buffer, first - buffer.base, itemsize, addresses.size > 1)
 
     def store(self, addresses, mask, itemsize, bulk):
         actor = self._current()
@@ -99,10 +99,10 @@ class Hooks(Memory):
         if accesses.log:
             self._record(actor, operation, buffer, offset, itemsize, sem, scope, was, value)
         if was != value:
-            accesses.version += 1
+            accesses.changes.word(buffer.base, offset)
             actor.progress()
         elif operation in ("load", "cas"):
-            self._poll(actor, buffer, offset, itemsize)
+            self._poll(actor, buffer, offset, itemsize, False)
 
     def _synchronise(self, actor: Program, operation, buffer: Buffer, offset, sem, scope) -> None:
         clocks = self._accesses.clocks
@@ -158,14 +158,14 @@ class Hooks(Memory):
             buffer, boxes = parts[0]
             buffer.polled = True
             at = boxes[0][0] * buffer.pitch + boxes[0][2] if boxes else 0
-            self._poll(actor, buffer, at, itemsize)
+            self._poll(actor, buffer, at, itemsize, True)
         return perform()
 
-    def _poll(self, actor: Program, buffer: Buffer, offset: int, itemsize: int) -> None:
+    def _poll(self, actor: Program, buffer: Buffer, offset: int, itemsize: int, wide: bool) -> None:
         self.now += self.step
         index = offset // buffer.itemsize
         text = f"polls {buffer.name}[{index}] of rank {buffer.owner}, which holds {buffer.word(offset, itemsize)}"
-        actor.poll((buffer.base, offset), self._accesses.version, text)
+        actor.poll((buffer.base, offset, wide), self._accesses.changes, text)
 
     # ---- barriers, fences, time
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from chunkdsl.sim.actors import Actor, Host, Program
+from chunkdsl.sim.changes import Changes
 from chunkdsl.sim.lanes import Lane
 
 POLICIES = ("random", "round-robin", "last-first", "copies-last", "copies-first", "hosts-last")
@@ -25,10 +26,10 @@ class Scheduler:
         self._slow = slow
         self._turn = 0
 
-    def choose(self, actors: Sequence[Actor], version: int) -> Actor:
+    def choose(self, actors: Sequence[Actor], changes: Changes) -> Actor:
         """One of `actors`; those that would only poll again come when there is nobody else, and now and then."""
         self._turn += 1
-        pool = [a for a in actors if not a.stuck(version)]
+        pool = [a for a in actors if not a.stuck(changes)]
         if not pool or (self._policy == "random" and self.random.random() < 0.02):
             return actors[self._turn % len(actors)] if self._policy != "random" else self.random.choice(actors)
         if self._slow is not None:

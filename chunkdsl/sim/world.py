@@ -132,12 +132,12 @@ class World:
             stores = self._hooks.visibility
             if stores and self._scheduler.random.random() < 0.2:
                 stores.some()
-            version = self.accesses.version
-            if stores and all(a.idle(version, self._patience) for a in actors) and stores.some():
+            changes = self.accesses.changes
+            if stores and all(a.idle(changes, self._patience) for a in actors) and stores.some():
                 continue
-            if all(a.idle(version, self._patience) for a in actors) and not self._advance_clock(actors):
+            if all(a.idle(changes, self._patience) for a in actors) and not self._advance_clock(actors):
                 raise deadlock(self, "every running program polls and nothing changes")
-            self._step(self._scheduler.choose(actors, version))
+            self._step(self._scheduler.choose(actors, changes))
             self.steps += 1
             if self.steps > limit:
                 raise deadlock(self, f"no end after {self._max_steps} steps")
@@ -213,7 +213,7 @@ class World:
 
     def _advance_clock(self, actors: list[Actor]) -> bool:
         """Everything polls: if a deadline may help and something happened since the last time, let it pass."""
-        state = (self.accesses.version, self._changes)
+        state = (self.accesses.changes.count, self._changes)
         if not self._expire or self._expired_at == state or not any(getattr(a, "reads_clock", False) for a in actors):
             return False
         self._expired_at = state
