@@ -10,8 +10,8 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as upstream
 
-_INTEGERS = {"int32": np.int32, "int64": np.int64}
-_PLAIN = _INTEGERS | {"fp32": np.float32, "fp64": np.float64}
+_INTEGERS = ("int32", "int64")
+_PLAIN = {kind: f"get_{kind}" for kind in (*_INTEGERS, "fp32", "fp64")}  # a constant by the builder, who may mark it
 _ALIKE = {*_PLAIN, "int1"}  # no operation on two of one of these promotes them
 
 
@@ -37,10 +37,10 @@ class Semantic(TritonSemantic):
         )
 
     def scalar_constant(self, value, dtype):
-        made = None if dtype is None else _PLAIN.get(dtype.name)
-        if made is None:
+        make = None if dtype is None else _PLAIN.get(dtype.name)
+        if make is None:
             return super().scalar_constant(value, dtype)
-        return tl.tensor(upstream.TensorHandle(np.array([value], made), dtype), dtype)
+        return tl.tensor(getattr(self.builder, make)(value), dtype)
 
     def broadcast_impl_value(self, lhs, rhs):
         left, right = lhs.type, rhs.type
