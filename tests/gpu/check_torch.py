@@ -180,6 +180,27 @@ def modes(c: Case) -> None:
     assert counter.get_total_flops() > 0 or not c.x[0].numel()
 
 
+def transformed(c: Case) -> None:
+    """torch.func: vjp of the op, grad of a layer's weights, and of each of two batches what one call gives."""
+    detached = [t.detach() for t in c.x]
+    y, back = torch.func.vjp(c.call, *detached)
+    c.equal((y, *back(c.dy)), "vjp")
+    layer = c.op.as_module(list(c.op.PARAMETERS)[1:], seed=7)
+    weights = {k: p.detach() for k, p in layer.named_parameters()}
+
+    def loss(weights, x):
+        return (torch.func.functional_call(layer, weights, (x,), c.dims) * c.dy).float().sum()
+
+    loss(dict(layer.named_parameters()), detached[0]).backward()
+    found = torch.func.grad(loss)(weights, detached[0])
+    batch = torch.stack([detached[0]] * 2)
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, batch)
+    for k, p in layer.named_parameters():
+        kept = p.grad.to_local().to(p.dtype)
+        assert same(found[k].to_local(), kept), f"grad of a layer: {k}"
+        assert all(same(each[k][i].to_local(), kept) for i in range(2)), f"vmap of grad of a layer: {k}"
+
+
 def layered(c: Case) -> None:
     """as_module: dense weights in and out, functional_call, a distributed checkpoint, and one compiled graph; with f32
     parameters, whose gradients a compiled graph does not round."""
@@ -278,7 +299,8 @@ def sharded(c: Case) -> None:
     m.close()
 
 
-SCENES = (exact, opcheck, compiled, recorded, graphed, checkpointed, modes, layered, hooked, sharded, parallel)
+SCENES = (exact, opcheck, compiled, recorded, graphed, checkpointed, modes, transformed, layered, hooked, sharded,
+          parallel)  # fmt: skip
 
 
 def main_rank(rank: int, world: int, args) -> None:

@@ -57,15 +57,23 @@ def shards(tensors, world, rank):
     return mine, cut(tensors["dy"], 0, world, rank).clone()
 
 
-@pytest.mark.parametrize("rows", [13, 1])
-def test_fused_gradients_have_the_bits_of_exact_and_the_values_of_the_dense_model(module, rows):
+def by_autograd(call, tensors, dy):
+    return torch.autograd.grad(call(*tensors), tensors, dy)
+
+
+def by_vjp(call, tensors, dy):
+    return torch.func.vjp(call, *(t.detach() for t in tensors))[1](dy)
+
+
+@pytest.mark.parametrize(("rows", "derived"), [(13, by_autograd), (1, by_vjp)])
+def test_fused_gradients_have_the_bits_of_exact_and_the_values_of_the_dense_model(module, rows, derived):
     tensors = whole(rows)
     wanted = dense(tensors)
 
     def body(machine):
         m = module(machine=machine)
         mine, dy = shards(tensors, 2, machine.rank)
-        fused = torch.autograd.grad(m.mlp(*mine, M=rows), mine, dy)
+        fused = derived(lambda *t: m.mlp(*t, M=rows), mine, dy)
         m.check()
         _, u = m.mlp_forward.exact(*(t.detach() for t in mine), M=rows)
         x, w, _, v = (t.detach() for t in mine)
