@@ -40,6 +40,11 @@ op ahead(x, q) -> y { y = x @ all_gather(q).T }
 gradient ahead -> dx, dq as f32
 op small(p, g) -> y { y = rms_norm(all_reduce(p), g) with decode }
 gradient small -> dp, dg
+op both(x, q) -> y, z {
+    y = all_gather(x) @ q.T
+    z = relu(y)
+}
+gradient both -> dx, dq
 op updates(p, r inout, g) -> y {
     r = r + all_reduce(p) with decode
     y = rms_norm(r, g)
@@ -100,10 +105,11 @@ def called(op, *tensors):
 @pytest.mark.parametrize("name", OPS)
 def test_opcheck_passes(ops, name):
     op = ops[name]
-    torch.library.opcheck(op.operator, (*inputs(op), op.number, None))
+    forward = op.partner(op.FORWARD or name)
+    if forward is not op or not op.FORWARD:
+        torch.library.opcheck(op.operator, (*inputs(op), op.number, None))
     torch.library.opcheck(op.operator_into, (*inputs(op), torch.empty_like(op(*inputs(op))), op.number, None))
     if op.FORWARD:
-        forward = op.partner(op.FORWARD)
         torch.library.opcheck(forward.operator, (*inputs(op, grad=True), forward.number, None))
         backward = forward.partner(forward.BACKWARD[0])
         shapes = [[n if isinstance(n, int) else 6 for n, *_ in shape] for _, shape in backward.PARAMETERS.values()]
@@ -274,3 +280,20 @@ def test_what_has_no_derivative_says_so_and_is_never_left_out(ops):
     placed = layer.placed("t", inputs(op)[1])
     with pytest.raises(TypeError, match=r"packed: transforms of torch\.func do not look into DTensors: pass to_local"):
         grad(lambda t: lost(op(x, t)))(placed)
+
+
+def test_a_result_that_the_loss_does_not_use_counts_as_zeros(ops):
+    """Nothing else is made for it, nor for what is only kept for the backward pass."""
+    op = ops["packed"].module.both
+    x, q = inputs(op)
+    layer = op.as_module(["q"], local=True)
+    for call in (op, op.fallback, lambda x, _: layer(x)):
+        for used in (0, 1):
+            found = torch.func.vjp(lambda x, call=call, used=used: call(x, q)[used], x)[1](torch.ones(6, 32).bfloat16())
+            given = x.clone().requires_grad_()
+            (first,) = torch.autograd.grad(call(given, q)[used].sum(), given)
+            assert torch.equal(first, found[0]) and first.abs().sum() > 0
+    wide = x.double().requires_grad_()
+    for used, wanted in ((0, wide @ q.double().T), (1, (wide @ q.double().T).relu())):
+        (got,) = torch.autograd.grad(op.fallback(wide, q.double())[used].sum(), wide)
+        torch.testing.assert_close(got, torch.autograd.grad(wanted.sum(), wide)[0])
