@@ -32,6 +32,18 @@ def wait_for_later_program(flags):
 
 
 @triton.jit
+def polled_counter(flags, word, count):
+    """Program 0 counts word 0 and then sets word 1, while program 1 waits for the end of `word`."""
+    if tl.program_id(0) == 0:
+        for _ in range(count):
+            tl.atomic_add(flags, 1, sem="release", scope="gpu")
+        tl.atomic_xchg(flags + 1, count, sem="release", scope="gpu")
+    else:
+        while tl.atomic_add(flags + word, 0, sem="acquire", scope="gpu") < count:
+            pass
+
+
+@triton.jit
 def bounded_wait(flag, error, timeout):
     start = tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
     seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")

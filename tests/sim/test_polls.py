@@ -1,0 +1,39 @@
+"""Who polls sleeps until one of its own words changes, and then wakes."""
+
+import torch
+
+from chunkdsl.sim import World
+from chunkdsl.sim.changes import Changes
+
+HERE, THERE = 64, 128  # bases of two buffers
+
+
+def test_what_changes_is_seen_by_those_who_poll_it():
+    changes = Changes()
+    word, other, block = (HERE, 8, False), (HERE, 12, False), (HERE, 0, True)
+    assert [changes.last(key) for key in (word, other, block)] == [0, 0, 0]
+    changes.word(HERE, 8)
+    assert [changes.last(key) for key in (word, other, block)] == [1, 0, 1]
+    changes.word(THERE, 8)
+    assert [changes.last(key) for key in (word, other, block)] == [1, 0, 1]
+    changes.buffer(HERE)
+    assert [changes.last(key) for key in (word, other, block)] == [3, 3, 3] and changes.count == 3
+
+
+def steps(module, word):
+    """Steps of a run in which a program waits for `word`, and another counts word 0 to 200 and then sets word 1."""
+
+    def host(machine):
+        flags = machine.zeros("flags", (2,), torch.int32)
+        machine.launch(k.polled_counter, 2, dict(flags=flags, word=word, count=200), {}, 4, 1)
+        machine.synchronize()
+        return flags.tolist()
+
+    k, world = module("small_kernels"), World(1, policy="round-robin")
+    assert world.run(host) == [[200, 200]]
+    return world.steps
+
+
+def test_changes_of_other_words_wake_nobody(module):
+    quiet, woken = steps(module, word=1), steps(module, word=0)
+    assert quiet < 220 < 380 < woken, "a step for each count; of who polls word 0, another"
