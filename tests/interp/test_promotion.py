@@ -60,5 +60,5 @@ def test_pointers_move_by_tensors_and_numbers():
             one, other = (s.add(address, offset, False) for s in (ours, theirs))
             assert str(one.type) == str(other.type) and one.handle.data.tolist() == other.handle.data.tolist()
         for wrong in (tensor(tl.float32), address):
-            with pytest.raises(Exception, match="pointer|invalid operands|type"):
+            with pytest.raises(Exception, match=r"pointer|invalid operands|type"):
                 ours.add(address, wrong, False)
