@@ -21,6 +21,7 @@ FILES = (
     "prepared.py",
     "lanes.py",
     "repeats.py",
+    "collectives.py",
     "machine.py",
     "live.py",
     "gradients.py",

@@ -307,6 +307,7 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
             v.parts_buffer = views[i + 1].launch.sums.parts.name
             v.along = views[i + 1].exact_sum if views[i + 1].launch.sums.routing else ""
             v.sent_whole = bool(v.along) and views[i + 1].launch.space == "all"
+        v.cut_evenly = n.layout == CONTIGUOUS
         v.scattered = bool(n.sums) and n.space == "own" and n.destination.kind == "local"
         symmetric = {b.name for b in op.buffers if b.kind == "symmetric"}
         reads = [o.source for o in ([n.a] if n.a else []) + list(n.operands) + list(n.body.tensors if n.body else ())]

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import triton
 
+from chunkdsl.runtime.collectives import Collectives
 from chunkdsl.runtime.lanes import Lanes
 from chunkdsl.runtime.prepared import PreparedLaunches
 from chunkdsl.runtime.repeats import RecordedLaunches
@@ -49,13 +50,13 @@ def residency(registers, shared, warps, limits):
     return {"PER_SM": many, "maxnreg": min(255, limits[1] // (threads * many) // 8 * 8)}
 
 
-class Machine(Lanes, PreparedLaunches, RecordedLaunches):
+class Machine(Lanes, PreparedLaunches, RecordedLaunches, Collectives):
     """One rank's device. `lane` is "main" (the caller's current stream) or the name of a copy lane. `failure` says why
     the process group is of no more use."""
 
     ROLL_CALLS: ClassVar = {}
     PATIENCE = 5.0  # seconds of a roll call
-    failure, _backend = "", None
+    failure = ""
     alone = True  # no other rank computes on this device
 
     def __init__(self, group, device):
@@ -203,7 +204,7 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
         """Forget all symmetric memory, lanes and the process group. The device is idle."""
         self._keep.clear()
         self.end_lanes()
-        self.group = None
+        self._leave_group()
 
     def synchronize(self):
         """Block the host until the device is idle."""
@@ -256,58 +257,3 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches):
         """Every rank has come here and its device is idle. Collective."""
         self.synchronize()
         self.vote(None)
-
-    def _by_nccl(self):
-        if self._backend is None:
-            self._backend = dist.get_backend(self.group)
-        return self._backend == "nccl"
-
-    def gather(self, tensor, flat=False):
-        """[world, *tensor.shape]: every rank's tensor, bits unchanged; `flat`: their rows behind each other, without
-        that first dimension. Collective; equal shapes on every rank."""
-        tensor, shape = tensor.contiguous(), tensor.shape
-        shape = (self.world * shape[0], *shape[1:]) if flat else (self.world, *shape)
-        out = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
-        try:
-            if self._by_nccl():
-                into = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # as it is called now
-                into(out, tensor, group=self.group)
-            else:
-                dist.all_gather(list(out.view(self.world, *tensor.shape).unbind()), tensor, group=self.group)
-        except RuntimeError as error:
-            raise self._failed("a gather", error) from error
-        return out
-
-    def all_to_all(self, tensor):
-        """[world, ...]: of every rank's [world, ...] the entry that is for this rank. Collective."""
-        tensor = tensor.contiguous()
-        if not self._by_nccl():
-            return self.gather(tensor)[:, self.rank]
-        out = torch.empty_like(tensor)
-        try:
-            dist.all_to_all_single(out, tensor, group=self.group)
-        except RuntimeError as error:
-            raise self._failed("an all-to-all", error) from error
-        return out
-
-    def total_shard(self, tensor, rows):
-        """This rank's `rows` rows of the sum over ranks of [world * rows, n]. Collective."""
-        if not self._by_nccl():
-            return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
-        out = torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-        try:
-            into = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-            into(out, tensor.contiguous(), group=self.group)
-        except RuntimeError as error:
-            raise self._failed("a reduction", error) from error
-        return out
-
-    def total(self, tensor, own=False):
-        """The sum over ranks, in whatever order the library adds. `own`: it may take the place of the tensor.
-        Collective."""
-        out = tensor if own and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
-        try:
-            dist.all_reduce(out, group=self.group)
-        except RuntimeError as error:
-            raise self._failed("a reduction", error) from error
-        return out

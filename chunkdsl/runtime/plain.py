@@ -18,11 +18,6 @@ def narrow(tensor, dtype):
     return tensor if found is dtype or found is torch.float64 else tensor.to(dtype)
 
 
-def first_rows(tensor, rows):
-    """Its first rows."""
-    return tensor if tensor.shape[0] == rows else tensor[:rows]
-
-
 def own_memory(tensor):
     """A result in memory of its own, as a kernel's is: not a part of what the process group has left."""
     return tensor if tensor.is_contiguous() and tensor.storage_offset() == 0 else tensor.clone().contiguous()

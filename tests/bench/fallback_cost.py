@@ -1,5 +1,5 @@
-"""What the wrapper adds, in Python, to the calls of the library below a closed gate. Needs no GPU and no process group:
-products are torch's, of a few elements on the CPU, collectives do nothing, on both sides.
+"""What the wrapper adds, in Python, to the calls of the library below a closed gate. Needs no GPU and no peers:
+products are torch's, of a few elements on the CPU, collectives are torch's too, of a process group that does nothing.
 
     python tests/bench/fallback_cost.py [--calls 10000] [--rounds 5]
 
@@ -14,8 +14,8 @@ import argparse
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples"))
@@ -23,7 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
+import torch.distributed as dist
 from host_cost import local_tensors, stub
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from chunkdsl.pipeline import check_source
 from chunkdsl.render.module import render_module
@@ -31,6 +33,8 @@ from chunkdsl.source import Source
 from chunkdsl.verify.verify import load
 
 WORLD, ROWS = 2, 8
+GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # older torch calls it so
+SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 SPEC = """mesh tp[2] over nvlink
 dim M = 0..64
 dim H = 16
@@ -47,36 +51,40 @@ op small(p) -> s { s = all_reduce(p) with { fuse_from = never, algorithm = one_s
 """
 
 
-def nothing(*tensors, **options):
-    """A collective, to a process of one rank that does not wait."""
-
-
 def built(folder: Path):
-    """(an instance of rank 0 of two, the collectives), whose gates are closed and whose collectives do nothing."""
+    """An instance of rank 0 of two, whose gates are closed, in a process group of torch's that does nothing."""
     checked = check_source(Source("fallbacks.chunk", SPEC))
     if checked.report.failed:
         raise SystemExit("\n".join(d.message for d in checked.report.diagnostics))
     made = load(render_module(checked.schedule, (WORLD,)), folder, "fallbacks")
-    made.dist = SimpleNamespace(
-        get_backend=lambda group: "nccl", all_reduce=nothing, all_gather_into_tensor=nothing,
-        reduce_scatter_tensor=nothing,
-    )  # fmt: skip
-    return made.Fallbacks(machine=stub(made.Machine, WORLD)), made.dist
+    machine = stub(made.Machine, WORLD)
+    machine.group, machine._backend = dist.group.WORLD, "nccl"
+    machine._look_up_ways()
+    return made.Fallbacks(machine=machine)
 
 
-def by_hand(name: str, dist, tensors: list):
+@contextmanager
+def idle_group():
+    dist.init_process_group("fake", rank=0, world_size=WORLD, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def by_hand(name: str, tensors: list):
     """The op as one writes it with torch."""
     x, w = (*tensors, None)[:2]
 
     def gather():
         into = torch.empty((WORLD * x.shape[0], x.shape[1]), dtype=x.dtype)
-        dist.all_gather_into_tensor(into, x)
+        GATHER(into, x)
         return torch.mm(into, w.t())
 
     def scatter():
         product = torch.mm(x, w.t())
         part = torch.empty((product.shape[0] // WORLD, product.shape[1]), dtype=x.dtype)
-        dist.reduce_scatter_tensor(part, product)
+        SCATTER(part, product)
         return part
 
     def reduce():
@@ -114,10 +122,10 @@ def counted(call) -> tuple[int, int]:
     return seen["call"] - 1, seen["c_call"] - 1  # of `call` itself, of setprofile
 
 
-def ways(instance, dist, name: str) -> dict:
+def ways(instance, name: str) -> dict:
     op = getattr(instance, name)
     tensors = local_tensors(op, {"M": ROWS}, "cpu")
-    return {"by hand": by_hand(name, dist, tensors), "below the gate": lambda: op(*tensors, M=ROWS),
+    return {"by hand": by_hand(name, tensors), "below the gate": lambda: op(*tensors, M=ROWS),
             "fallback": lambda: op.fallback(*tensors, M=ROWS)}  # fmt: skip
 
 
@@ -129,10 +137,10 @@ def main() -> int:
     torch.set_num_threads(1)
     print("| op | by hand us | below the gate | more | fallback | more | Python calls | built-in calls, by hand |")
     print("| --- |" + " --- |" * 7)
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        instance, dist = built(Path(folder))
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad(), idle_group():
+        instance = built(Path(folder))
         for name in instance.OPS:
-            found, calls = ways(instance, dist, name), {}
+            found, calls = ways(instance, name), {}
             for way, call in found.items():
                 calls[way] = counted(call)
             least = dict.fromkeys(found, float("inf"))

@@ -1,0 +1,66 @@
+"""Collectives of the process group: its own functions give what those of torch.distributed do, which are called where a
+group has no such functions."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from chunkdsl.runtime.collectives import Collectives
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory):
+    """Of one process, whose functions are those that every backend has."""
+    meet = tmp_path_factory.mktemp("group") / "meet"
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=0, world_size=1)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+class Alone(Collectives):
+    world, rank = 1, 0
+
+    def __init__(self, group, backend):
+        self.group, self._backend = group, backend
+
+    def _failed(self, what, error):
+        return ValueError(f"{what} failed: {error}")
+
+
+@pytest.fixture(params=["its own functions", "those of torch.distributed", "another backend"])
+def machine(request, group, monkeypatch):
+    made = Alone(group, "gloo" if request.param == "another backend" else "nccl")
+    if request.param == "those of torch.distributed":
+        monkeypatch.setattr(made, "direct_way", lambda *given: (None).absent, raising=False)
+    if made._backend == "nccl":
+        made._look_up_ways()
+    return made
+
+
+def test_every_way_gives_the_same(machine):
+    x = torch.arange(12.0).view(4, 3)
+    assert torch.equal(machine.gather(x, flat=True), x) and torch.equal(machine.gather(x.t(), flat=True), x.t())
+    assert machine._backend == "nccl" or torch.equal(machine.gather(x), x[None])  # gloo's own wants rows
+    assert torch.equal(machine.total_shard(x, 4), x) and torch.equal(machine.total(x.t(), own=True), x.t())
+    assert machine.total(x, own=True) is x and machine.total(x) is not x and torch.equal(machine.total(x), x)
+
+
+def test_an_error_names_the_collective_in_every_way(machine):
+    with pytest.raises(ValueError, match="a reduction failed: "):
+        machine.total(torch.zeros(2, dtype=torch.int16))
+
+
+def test_what_a_group_does_later_is_waited_for_and_no_group_is_kept(group):
+    waited = []
+    work = SimpleNamespace(wait=lambda: waited.append(1))
+    later = SimpleNamespace(allreduce=lambda tensors, options: options.asyncOp or work)
+    Collectives.direct_way(later, "AllreduceOptions", "absent", "allreduce")([torch.zeros(1)])
+    assert waited == [1]
+    with pytest.raises(AttributeError):
+        Collectives.direct_way(later, "AllgatherOptions", "absent", "absent too")
+    machine = Alone(group, "nccl")
+    machine._look_up_ways()
+    machine._leave_group()
+    assert not [value for value in vars(machine).values() if value is not None]
