@@ -202,7 +202,7 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
 
     def fallback(self, *tensors, **given):
         """The process group's collectives and the library's GEMM."""
-        if unobserved(tensors):
+        if not torch.compiler.is_compiling() and unobserved(tensors):
             return self.first(self.plain_call(tensors, given))
         if any_placed(tensors):
             return self.placed(self.fallback, tensors, given)
