@@ -60,7 +60,7 @@ TRANSPORTS = list(
         ("none", "own_sms", "co_located"),
         ("direct", "swizzle", "ring"),
         ("push", "pull"),
-        ("arrival", "local_first", "given"),
+        ("arrival", "local_first", "interleaved"),
     )
 )
 

@@ -36,6 +36,9 @@ class Choices:
         self.settled = settled
         self.policy: Policy = settled.policy_of(collective)
         self.ok = True
+        if self.policy.order == "interleaved" and collective.kind not in ("reduce_scatter", "all_reduce"):
+            why = "what arrives comes shard by shard"
+            self._refuse_transport(collective.kind, "order = interleaved", why, "order")
 
     def pick(self, key: str, value: object, why: str, shown: str | None = None):
         """The spec's value of a key, or `value` with the reason why."""
@@ -104,9 +107,21 @@ class Choices:
             self._refuse_transport(kind, "algorithm = one_shot", "every tile goes to every rank: co_located, no ring")
         if route == "ring" and place.kind == "co_located" and order != "arrival":
             self._refuse_transport(kind, f"order = {order}", "a co-located ring forwards in the order it computes")
+        if order == "interleaved":
+            self._interleaved(kind, place, algorithm, kernel)
         if reduce == "rank_order" and route == "ring":
             self.refuse(rank_order_ring(self.span("reduce")))
         return dict(route=route, via=via, side=side, place=place, order=order, reduce=reduce)
+
+    def _interleaved(self, kind: str, place: Place, algorithm: str | None, kernel: bool) -> None:
+        if place.kind == "own_sms":
+            transport = "place = own_sms, order = interleaved"
+            self._refuse_transport(kind, transport, "programs carry shard by shard", "order")
+        if algorithm == "one_shot":
+            why = "every tile goes to every rank: there are no shards"
+            self._refuse_transport(kind, "algorithm = one_shot, order = interleaved", why, "order")
+        if kernel:
+            self._refuse_transport(kind, "order = interleaved", "a user's kernel has an order of its own", "order")
 
     def chunk_rows(self, row_bytes: int, library: bool = False) -> ChunkRows | ChunkCount:
         """Chunk as rows or as a count for each shard. `row_bytes`: bytes of a row as it travels, at its bound.

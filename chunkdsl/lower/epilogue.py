@@ -32,7 +32,7 @@ class Epilogue(WholeRows):
                 return GATHER_ARRIVAL[info["route"], info["side"]]
         elif scatter:
             info = scatter[0]
-            if info["order"] == "arrival":
+            if info["order"] in ("arrival", "interleaved"):
                 return SCATTER_ORDER[info["route"] or "swizzle"]
         else:
             return Walk.UP

@@ -131,8 +131,12 @@ class OpBuilder(KernelTiles):
         leaves = self._leaves(value, {})
         products = [v for v in leaves if v.kind == "matmul"]
         gathers = [v for v in leaves if self._arrives(v)]
+        interleaved = scatter is not None and scatter[0]["order"] == "interleaved"
         if value.kind == "sum_rows":
             return self._row_sum(value, name, destination)
+        if interleaved and (gathers or (products and self._by_shards_of_its_left(products[0].args[0]))):
+            what = "order = interleaved of tiles that take what arrives, or go by shards of another dimension"
+            self._refuse(what, "write order = arrival", value.span)
         if products and products[0].args[0].kind == "transpose" and not gathers:
             return self._row_product(value, products, name, destination, scatter)
         a, b_operands, depth = None, [], None
@@ -194,8 +198,8 @@ class OpBuilder(KernelTiles):
             name, value, space, walk, chunk, arrived, tiling, a, tuple(b_operands), depth, None,
             operands, steps, result, destination, scatter[1] if scatter else None, tuple(moves), staging,
         )  # fmt: skip
-        if ahead or library:
-            self.launches[-1] = replace(self.launches[-1], ahead=ahead, library=library)
+        if ahead or library or interleaved:
+            self.launches[-1] = replace(self.launches[-1], ahead=ahead, library=library, interleaved=interleaved)
         info = settled[2] if settled else scatter[0] if scatter else {}
         if space != "own":
             self.launches[-1] = replace(self.launches[-1], layout=layout)
@@ -204,6 +208,9 @@ class OpBuilder(KernelTiles):
             self.launches[-1] = replace(self.launches[-1], visits=info["routing"])
         if settled and settled[2].get("space") == "own":
             self.launches[-1] = replace(self.launches[-1], from_every=True)
+
+    def _by_shards_of_its_left(self, left: Value) -> bool:
+        return left.kind == "transpose" or self._arrives(left)
 
     def _meeting_layout(self, gather: dict | None, scatter: dict | None) -> Layout:
         """The layout in which rows arrive and leave."""

@@ -101,6 +101,9 @@ class LibraryLaunches(Epilogue):
         if algorithm == "one_shot":
             settle.refuse(library_out_of_reach("addends that go to every rank", settle.span("algorithm"),
                                                "write algorithm = two_shot, or compute = generated"))  # fmt: skip
+        if order == "interleaved":
+            settle.refuse(library_out_of_reach("shards in turns", settle.span("order"),
+                                               "write order = arrival, or compute = generated"))  # fmt: skip
         wire = settle.policy.wire
         if wire is not None and wire != value.args[0].type.dtype.value:
             what = f"{wire} on the wire, and the product is {value.args[0].type.dtype.value}"

@@ -39,7 +39,7 @@ BUILT = {
     "route": ("direct", "swizzle", "ring"),
     "via": ("copy_engine", "tma", "ldst", "multimem"),
     "side": ("push", "pull"),
-    "order": ("arrival", "local_first"),
+    "order": ("arrival", "local_first", "interleaved"),
     "reduce": ("fixed", "rank_order"),
     "algorithm": ("one_shot", "two_shot"),
     "fuse": ("required",),

@@ -3,7 +3,8 @@ list against the files; reading them at every check would cost more than the res
 
 RESERVED = frozenset(
     "address_at admit_next agree_call alive announce any_placed argument_of arrive arrive_in as_declared await_ahead "
-    "await_chunk await_turn bare begin_ring block_for blocks_on bulk_wait by_fallback by_operator cast_to_declared "
+    "await_chunk await_turn bare band_of begin_ring block_for blocks_on bulk_wait by_fallback by_operator "
+    "cast_to_declared "
     "cdiv clock close_call copy_box cut_columns cyclic_height cyclic_row deal deal_block deal_shards dealt_out define "
     "described empty_marks end_product end_unclosed erf_gelu even_rows follow_sums form_for free_name from_four "
     "from_two gelu_grad gelu_slope give_up gluon_api halves hand_over hear high_value hold_until in_four in_order "

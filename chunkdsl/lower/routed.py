@@ -181,6 +181,8 @@ def settle_sum(settle: Choices, routing: Routing) -> dict:
         settle.refuse_transport(f"route = {name}, place = {place.kind}", "a plan has programs of its own", "place")
     elif reduce != "fixed":
         settle.refuse_transport(f"route = {name}, reduce = {reduce}", "the plan says in which order", "reduce")
+    elif order == "interleaved":
+        settle.refuse_transport(f"route = {name}, order = {order}", "a plan's programs carry shard by shard", "order")
     return dict(route=None, via="ldst", side="push", place=place, order=order, reduce=reduce, routing=routing)
 
 

@@ -99,6 +99,15 @@ class Geometry:
         n = self.chunk(chunk)
         return range(first // n, last // n + 1)
 
+    def bands(self, launch: Launch) -> Iterator[range]:
+        """Rows of every shard that an interleaved launch computes before the next ones: whole row blocks, as many as
+        fit a chunk; the last band has all that are left (runtime/bands.py)."""
+        bm = launch.tiling.bm
+        together = max(1, self.chunk(launch.out_chunk) // bm)
+        count = max(1, -(-self.shard // bm) // together)
+        for i in range(count):
+            yield range(i * together * bm, self.shard if i == count - 1 else (i + 1) * together * bm)
+
     def blocks(self, launch: Launch) -> Iterator[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
         """Runs of row blocks with the same chunks: (first row, last row + 1, chunks awaited, chunks signalled).
 

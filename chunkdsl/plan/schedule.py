@@ -246,9 +246,10 @@ class Launch:
     """`space`: all (W shards in `walk` order), own (this rank's), whole (one shard), columns (own rows of W column
     shards in `walk` order). With `visits` the order is that in which this routing brings them, or takes them along.
     `from_every`: tiles wait for every rank's chunk. `why_triton`: why its tiles are the Triton kernel's on every target
-    ("" if specialised warps can compute them; see tile_kernels.py). `library`: its product is the
-    library's, a call for each chunk that arrives or leaves, on the stream, one after the other: its tiles. `beside`: it
-    starts once all programs of the launch ahead run, and waits for what these make by flags, not for their end."""
+    ("" if specialised warps can compute them; see tile_kernels.py). `library`: its product is the library's, a call
+    for each chunk that arrives or leaves, on the stream, one after the other: its tiles. `interleaved`: its tiles go
+    through all shards in bands of the rows of an `out_chunk`, in each in `walk` order. `beside`: it starts once all
+    programs of the launch ahead run, and waits for what these make by flags, not for their end."""
 
     name: str
     line: int
@@ -280,6 +281,7 @@ class Launch:
     ahead: Ahead | None = None
     why_triton: str = "nobody has decided"
     library: bool = False
+    interleaved: bool = False
     beside: bool = False
 
     @property

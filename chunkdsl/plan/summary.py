@@ -285,8 +285,7 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
         n.line,
         n.text, n.space, walk,
         f"{t.bm}x{t.bn}x{t.bk}" if n.products else f"{t.bm}x{t.bn}",
-        t.warps,
-        grid,
+        t.warps, grid,
         tiles,
         0,
         movers,
@@ -298,7 +297,8 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
 
 
 def _order(n: Launch) -> str:
-    return n.walk.value.removeprefix("walk_") if n.visits is None else "leaving" if n.leaving else "arrival"
+    walk = "interleaved_" * n.interleaved + n.walk.value.removeprefix("walk_")
+    return walk if n.visits is None else "leaving" if n.leaving else "arrival"
 
 
 def _stages(n: Launch, target: str) -> int:

@@ -120,7 +120,10 @@ def _add_launch(f: Frame, behind: str) -> Ends:
         for c in range(f.geometry.chunks(n.chunk) if by_chunk else 0):
             made += add_chunk(f, mixed, rank, c, tiles, begin)
             made += add_tiles(f, rank, 0, tiles, begin, c)
-        for step in range(0 if by_chunk else world if n.by_shards else 1):
+        for band in f.geometry.bands(n) if n.interleaved else ():
+            for step in range(world):
+                made += add_tiles(f, rank, step, tiles, begin, band=band)
+        for step in range(0 if by_chunk or n.interleaved else world if n.by_shards else 1):
             if mixed and not mixed.leaving and step < world - 1:
                 made += add_move(f, mixed, rank, step, tiles, begin)
             add = add_ahead if n.ahead else add_programs if n.body else add_rounds if n.rounds else add_tiles

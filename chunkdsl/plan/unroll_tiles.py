@@ -11,9 +11,11 @@ from chunkdsl.plan.unroll_accesses import tile_accesses
 from chunkdsl.plan.unroll_frame import Frame
 
 
-def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int, chunk: int | None = None) -> list[int]:
+def add_tiles(
+    f: Frame, rank: int, step: int, lane: str, begin: int, chunk: int | None = None, band: range | None = None
+) -> list[int]:
     """The tiles of the shard that a rank comes to at this step: its own one, or the whole row dim, if there is but one
-    step. `chunk`: only those for which it is the last that they wait for."""
+    step. `chunk`: only those for which it is the last that they wait for; `band`: only those of these rows."""
     n = f.launch
     owner = visited(n, rank, step, f.grid)
     taker = ordered(n, rank, step, f.grid) if n.space == "columns" else owner
@@ -23,6 +25,9 @@ def add_tiles(f: Frame, rank: int, step: int, lane: str, begin: int, chunk: int 
     made = []
     for first, end, awaited, signalled in f.blocks:
         if chunk is not None and awaited[-1] != chunk:
+            continue
+        first, end = (first, end) if band is None else (max(first, band.start), min(end, band.stop))
+        if first >= end:
             continue
         live = min(end, f.heights[owner])
         accesses = tile_accesses(f, rank, owner, taker, first, live) if first < live else ()

@@ -12,6 +12,7 @@ from chunkdsl.parsing import parse_python
 RUNTIME = Path(__file__).resolve().parent.parent / "runtime"
 FILES = (
     "device.py",
+    "bands.py",
     "warps.py",
     "library.py",
     "turns.py",

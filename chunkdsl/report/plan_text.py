@@ -27,6 +27,8 @@ ORDERS = {
     "up_own": "next ranks, own last",
     "down_own": "previous ranks, own last",
     "ascending_own": "0, 1, ..., own last",
+    "interleaved_up_own": "by chunks: next ranks, own",
+    "interleaved_ascending_own": "by chunks: 0, 1, ..., own",
     "arrival": "as the plan brings them",
     "leaving": "as the plan takes them along",
     "": "",

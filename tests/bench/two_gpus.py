@@ -1,9 +1,9 @@
 """Layers of Llama 3.1 and Qwen2 over all GPUs of a host (their sizes are those of two): all-gather + GEMM, GEMM +
 reduce-scatter and GEMM + all-reduce against NCCL + cuBLAS, and against the longer of the two by itself.
 
-    for f in ag rs ar ar_one; do chunkdsl build tests/bench/specs/layers_$f.chunk; done
+    for f in ag rs ar ar_one ar_interleaved; do chunkdsl build tests/bench/specs/layers_$f.chunk; done
     export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0
-    python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,scatter,reduce,oneshot] [--gated]
+    python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,reduce,oneshot,interleaved] [--gated]
 
 Bits are compared first: fused by each of the two kernels, with `exact`. Medians of the slowest rank, interleaved, in
 CUDA graphs of 4 to 40 calls (about 4 ms) and (ours and the library's) eagerly. Kernels are compiled beforehand, a
@@ -49,8 +49,12 @@ LAYERS = {  # op: (model, columns of the product; 0: the spec says them)
     "oneshot_14336": (("Llama 3.1 8B", 0),),
     "oneshot_28672": (("Llama 3.1 70B", 0),),
     "oneshot_29568": (("Qwen2 72B", 0),),
+    "interleaved_14336": (("Llama 3.1 8B", 0),),
+    "interleaved_28672": (("Llama 3.1 70B", 0),),
+    "interleaved_29568": (("Qwen2 72B", 0),),
 }
-STEMS = {"gather": "layers_ag", "scatter": "layers_rs", "reduce": "layers_ar", "oneshot": "layers_ar_one"}
+STEMS = {"gather": "layers_ag", "scatter": "layers_rs", "reduce": "layers_ar", "oneshot": "layers_ar_one",
+         "interleaved": "layers_ar_interleaved"}  # fmt: skip
 GRAPH_US = 4000  # of work in what is timed: ranks start up to 100 us apart, and that is shared by its calls
 COLUMNS = (
     "op", "model", "M", "cuBLAS", "NCCL", "NCCL + cuBLAS", "ours", "ours / longer", "over NCCL + cuBLAS",

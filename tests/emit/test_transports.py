@@ -30,11 +30,13 @@ REDUCTIONS = [
 ]
 REDUCTIONS += [f"via = ldst, route = {r}, side = pull, place = co_located, buffers = 2" for r in ("direct", "swizzle")]
 ONE_SHOT = [p for p in REDUCTIONS if "co_located" in p and "ring" not in p]
+TURNS = list(ONE_SHOT)
 ONE_SHOT = [*ONE_SHOT[::3], ONE_SHOT[4]]  # every tile goes to every rank: the route is nothing but a name there
 
 CASES = [(GATHER, p) for p in GATHERS] + [(SCATTER, p) for p in REDUCTIONS]
 # The first half of a two-shot all-reduce is a reduce-scatter: every third is enough.
-CASES += [(REDUCE, p) for p in REDUCTIONS[::3]] + [(REDUCE, f"{p}, algorithm = one_shot") for p in ONE_SHOT]
+CASES += [(REDUCE, f"{p}, order = interleaved" if p in TURNS else p) for p in REDUCTIONS[::3]]
+CASES += [(REDUCE, f"{p}, algorithm = one_shot") for p in ONE_SHOT]
 
 
 def name(case) -> str:

@@ -157,6 +157,8 @@ SPECS = {
     "scatter_push": scatter(PUSHED),
     "scatter_f32": scatter(PUSHED).replace("bf16", "f32"),
     "scatter_long": scatter(PUSHED).replace("chunk = 8 along", "chunk = 12 along").replace("1..40", "1..96"),
+    "scatter_interleaved": scatter(f"{PUSHED}, order = interleaved").replace("chunk = 8 along", "chunk = 32 along")
+    .replace("1..40", "1..160"),
     "scatter_tma": scatter("route = direct, via = tma, side = push, place = co_located, buffers = 1"),
     "scatter_hand_over": scatter("route = direct, via = tma, side = push, place = own_sms(1), buffers = 2"),
     "scatter_pull": scatter("route = swizzle, via = ldst, side = pull, place = co_located, buffers = 2"),

@@ -11,6 +11,16 @@ POLL = 'seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")'
 CLOSE_WAIT = "wait_flag(closed + peer, epoch, site, peer, state, state_peers, record, limit, W, NVIDIA)"
 
 FAULTS = (
+    # ---- order of tiles
+    Fault(
+        "the last band is as low as the others",
+        "scatter_interleaved",
+        "row blocks that are left over are not its own",
+        HELPER,
+        EITHER,
+        in_module("tl.where(band == bands - 1, blocks - first, together)", "together"),
+        run={"world": 2, "calls": (150, 40)},
+    ),
     # ---- flags
     Fault(
         "relaxed flag",
