@@ -44,7 +44,8 @@ def test_the_shards_of_all_ranks_take_turns_chunk_by_chunk_the_own_one_last():
 
 
 @pytest.mark.parametrize(("total", "more"), [
-    ("reduce_scatter(x @ w.T, M)", ", side = pull, route = direct, buffers = 2"), ("all_reduce(x @ w.T)", ", via = tma"),
+    ("reduce_scatter(x @ w.T, M)", ", side = pull, route = direct, buffers = 2"),
+    ("all_reduce(x @ w.T)", ", via = tma"),
 ])  # fmt: skip
 def test_it_is_proven(total, more):
     schedule, codes = checked(("reduce_scatter(x @ w.T, M)", total), ("interleaved", f"interleaved{more}"))
