@@ -36,9 +36,9 @@ def test_many_calls_of_changing_sizes(built, ranks, draw, same_bits, policy):
         plain = [exact(m, parts, machine.rank, rows) for parts, rows in pairs]
         m.check()
         equal = [same_bits(a, b) for one, two in zip(fused, plain, strict=True) for a, b in zip(one, two, strict=True)]
-        return all(equal), int(m.up.state.local[0])
+        return all(equal), int(m.up.state.local[0]), int(m.down.state.local[0])
 
-    assert ranks(built(policy), body, seed=2) == [(True, len(sizes))] * 2
+    assert ranks(built(policy), body, seed=2) == [(True, len(sizes), len(sizes))] * 2
 
 
 @pytest.mark.parametrize(

@@ -98,24 +98,6 @@ def test_two_instances_side_by_side(two_ops, draw, same_bits):
     assert all(World(2, seed=3).run(host))
 
 
-def test_ops_of_one_instance_interleave(two_ops, ranks, draw, same_bits):
-    sizes = (MANY, 3, 33)
-    drawn = [draw(rows, 2, seed=rows)[0] for rows in sizes]
-
-    def body(m, machine):
-        r = machine.rank
-        made, wanted = [], []
-        for parts, rows in zip(drawn, sizes, strict=True):
-            made += [m.up(*parts["up"][r], M=rows), m.down(*parts["down"][r], M=rows)]
-        for parts, rows in zip(drawn, sizes, strict=True):
-            wanted += [m.up.exact(*parts["up"][r], M=rows), m.down.exact(*parts["down"][r], M=rows)]
-        m.check()
-        good = all(map(same_bits, made, wanted))
-        return good, int(m.up.state.local[0]), int(m.down.state.local[0])
-
-    assert ranks(two_ops, body, seed=5) == [(True, 3, 3)] * 2
-
-
 def test_after_close_every_way_to_call_raises(two_ops, ranks, draw):
     parts, _ = draw(MANY, 2)
 
