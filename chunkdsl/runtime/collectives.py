@@ -61,8 +61,7 @@ class Collectives:
         """[world, *tensor.shape]: every rank's tensor, bits unchanged; `flat`: their rows behind each other, without
         that first dimension. Collective; equal shapes on every rank."""
         tensor, shape = tensor.contiguous(), tensor.shape
-        shape = (self.world * shape[0], *shape[1:]) if flat else (self.world, *shape)
-        out = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+        out = tensor.new_empty((self.world * shape[0], *shape[1:]) if flat else (self.world, *shape))
         try:
             if self._by_nccl():
                 self._gather_into(out, tensor)
@@ -88,7 +87,7 @@ class Collectives:
         """This rank's `rows` rows of the sum over ranks of [world * rows, n]. Collective."""
         if not self._by_nccl():
             return self.total(tensor)[self.rank * rows : (self.rank + 1) * rows]
-        out = torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+        out = tensor.new_empty((rows, *tensor.shape[1:]))
         try:
             self._scatter_into(out, tensor.contiguous())
         except RuntimeError as error:
