@@ -1,9 +1,9 @@
 """Are calls that come again really started by graphs of the instance, and do these hold? One process for each rank, as
 `check_processes.py`: on GPUs of their own, or sharing one.
 
-    python tests/bench/build_for_gpu.py --only library,small_ar,ag_gemm
+    python tests/bench/build_for_gpu.py --only library,decode_all_reduce,ag_gemm
     export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0 CHUNKDSL_GPU_BUILD=build/gpu
-    python tests/gpu/check_repeats.py [library small_ar ag_gemm] [--world 2] [--rows 512]
+    python tests/gpu/check_repeats.py [library decode_all_reduce ag_gemm] [--world 2] [--rows 512]
 
 For each op, with its gates open: bits of 36 calls with changing data, in turns on two streams; how many graphs there
 are then, and why none where there is none. Then the same again after what takes memory away from graphs that do not
@@ -47,7 +47,7 @@ def take_memory_away(cls, machine, dims: dict[str, int]) -> None:
     for name in cls.OPS:
         op = getattr(other, name)
         if not op.why_not:
-            wrong_repeats(op, {key: dims[key] for key in op.RANGES}, machine, 4)
+            wrong_repeats(op, {key: dims[key] for key in op.RANGES}, machine, CALLS)
     torch.cuda.synchronize()
     del other, op
     gc.collect()
@@ -93,7 +93,7 @@ def main_rank(rank: int, world: int, args) -> None:
 def main() -> int:
     refuse_multicast()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stems", nargs="*", default=["library", "small_ar", "ag_gemm"])
+    parser.add_argument("stems", nargs="*", default=["library", "decode_all_reduce", "ag_gemm"])
     parser.add_argument("--world", type=int, default=2)
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--port", type=int, default=29561)
