@@ -5,7 +5,7 @@
     export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0 CHUNKDSL_GPU_BUILD=build/gpu
     python tests/gpu/check_repeats.py [library decode_all_reduce ag_gemm] [--world 2] [--rows 512]
 
-For each op, with its gates open: bits of 36 calls with changing data, in turns on two streams; how many graphs there
+For each op, with its gates open: bits of 12 calls with changing data, in turns on two streams; how many graphs there
 are then, and why none where there is none. Then the same again after what takes memory away from graphs that do not
 keep it: torch has let go of the pieces that cuBLAS works in (as `torch.compile` makes it) and of all cached memory, and
 an instance of the same module has been made, has recorded calls and is gone. Device memory must not grow from one such
@@ -32,7 +32,7 @@ from checks import wrong_repeats
 from local_ranks import refuse_multicast
 from modules import load
 
-ROUNDS, CALLS = 3, 36  # results lie in some three places in turn, each is recorded when it comes for the third time
+ROUNDS, CALLS = 3, 12
 SLACK = 1 << 20  # bytes by which the last two rounds may differ
 
 
@@ -47,7 +47,7 @@ def take_memory_away(cls, machine, dims: dict[str, int]) -> None:
     for name in cls.OPS:
         op = getattr(other, name)
         if not op.why_not:
-            wrong_repeats(op, {key: dims[key] for key in op.RANGES}, machine, CALLS)
+            wrong_repeats(op, {key: dims[key] for key in op.RANGES}, machine, CALLS, into=True)
     torch.cuda.synchronize()
     del other, op
     gc.collect()
@@ -62,7 +62,8 @@ def scene(stem: str, machine, rows: int) -> list[str]:
     able = [op for op in (getattr(m, name) for name in cls.OPS) if not op.why_not]
     for i in range(ROUNDS):
         for op in able:
-            wrong = sum(machine.vote(wrong_repeats(op, {key: dims[key] for key in op.RANGES}, machine, CALLS)))
+            mine = {key: dims[key] for key in op.RANGES}
+            wrong = sum(machine.vote(wrong_repeats(op, mine, machine, CALLS, into=True)))
             graphs = min(machine.vote(len(op.repeats.graphs)))
             why = f" ({machine.unrecorded})" if machine.unrecorded else ""
             mark = "WRONG " if wrong or not graphs else ""

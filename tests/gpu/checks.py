@@ -60,10 +60,12 @@ def wrong_replays(op, dims: dict[str, int], machine, times: int = CALLS, capture
     return wrong
 
 
-def wrong_repeats(op, dims: dict[str, int], machine, times: int = 12) -> int:
+def wrong_repeats(op, dims: dict[str, int], machine, times: int = 12, into: bool = False) -> int:
     """How many of several calls of the same tensors, whose data change, did not give the bits of `exact`: such calls
-    are started by graphs that the instance captures itself. In turns on two streams. Collective."""
+    are started by graphs that the instance captures itself. In turns on two streams. `into`: results are written into
+    the same tensors too, so that all calls are in one place. Collective."""
     x, wrong = inputs(op, dims, machine.rank, 7), 0
+    kept = {"out": results(op.exact(*[t.clone() for t in x], **dims))} if into else {}
     here = torch.cuda.current_stream()
     streams = (here, torch.cuda.Stream())
     for i in range(times):
@@ -73,7 +75,7 @@ def wrong_repeats(op, dims: dict[str, int], machine, times: int = 12) -> int:
         stream = streams[i // 2 % 2]
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
-            made = results(op(*x, **dims))
+            made = results(op(*x, **dims, **kept))
         here.wait_stream(stream)
         exact = op.exact(*again, **dims)
         machine.synchronize()
