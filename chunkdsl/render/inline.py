@@ -26,6 +26,7 @@ FILES = (
     "machine.py",
     "live.py",
     "gradients.py",
+    "apart.py",
     "dispatch.py",
     "arguments.py",
     "descriptors.py",

@@ -105,8 +105,8 @@ class ExchangeOperation(Operation):
         self.held = []
         return value
 
-    def bind(self, tensors, given, strict=True):
-        ready, dims = super().bind(tensors, given, strict)
+    def bind(self, tensors, given, strict=True, outs=()):
+        ready, dims = super().bind(tensors, given, strict, outs)
         names = list(self.PARAMETERS)
         pairs = zip(names, tensors, ready, strict=True)
         self.held = [(tensor, used) for name, tensor, used in pairs if name in self.INOUT and used is not tensor]

@@ -23,16 +23,16 @@ class Failures(Arguments):
     closed_because = ""
     meets = False  # whether ranks compare their calls
 
-    def agreed(self, tensors, given, strict=True):
+    def agreed(self, tensors, given, strict=True, outs=()):
         """`bind`. Where ranks compare their calls (check_calls, and always without a GPU, where a collective of unequal
         sizes would end the process) it is a meeting of the hosts: RuntimeError names the ranks that call with other
         sizes than rank 0 or refuse their arguments. In a captured graph the kernel `agree_call` does it."""
         machine = self.machine
         if not self.meets or self.world == 1 or machine.capturing():
-            return self.bind(tensors, given, strict)
+            return self.bind(tensors, given, strict, outs)
         refusal = found = None
         try:
-            found = self.bind(tensors, given, strict)
+            found = self.bind(tensors, given, strict, outs)
             said = (self.NAME, tuple(sorted(found[1].items())))
         except (TypeError, ValueError) as error:
             refusal, said = error, f"refuses its arguments: {error}"

@@ -13,6 +13,7 @@ import operator
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from chunkdsl.runtime.apart import keep_apart
 from chunkdsl.runtime.arguments import cdiv, shard_rows
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
 from chunkdsl.runtime.dispatch import as_declared, say_changed, unobserved
@@ -152,11 +153,13 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
             key = self.key_of(tensors, given)
         if key is not None and not self.as_noted(tensors):
             key = None
+        if key is not None and (out or self.INOUT):
+            keep_apart(self, tensors, out or ())
         if key in self.below:
             return self.run_unfused(*self.below[key], tensors, out)
         dims, tape, shapes = self.tapes.get(key) or (None, None, None)
         if dims is None:
-            tensors, dims = self.agreed(tensors, given)
+            tensors, dims = self.agreed(tensors, given, outs=out or ())
             reason = self.unfused(dims)
             if reason is not None:
                 self.note(self.below, key, (reason, dims))
@@ -212,9 +215,12 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
 
     # ---- sizes
 
-    def bind(self, tensors, given, strict=True):
-        """Aligned tensors and the value of every run-time dim. ValueError where a tensor is not as declared."""
+    def bind(self, tensors, given, strict=True, outs=()):
+        """Aligned tensors and the value of every run-time dim. ValueError where a tensor is not as declared, or one of
+        `outs` is not memory of its own."""
         self.count(tensors, given)
+        if outs or self.INOUT:
+            keep_apart(self, tensors, outs)
         for tensor, (name, (_, shape)) in zip(tensors, self.PARAMETERS.items(), strict=True):
             if tensor.dim() != len(shape):
                 raise ValueError(f"{self.NAME}: {name} has {tensor.dim()} dimensions, declared with {len(shape)}")

@@ -25,9 +25,9 @@ def raise_alone(machine, what, error):
         raise error
 
 
-def refuse_alone(op, tensors, given, strict=True):
+def refuse_alone(op, tensors, given, strict=True, outs=()):
     """Ranks do not compare their calls."""
-    return op.bind(tensors, given, strict)
+    return op.bind(tensors, given, strict, outs)
 
 
 def remember(op, reason):

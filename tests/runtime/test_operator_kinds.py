@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from chunkdsl.pipeline import check_source
 from chunkdsl.render.module import render_module
+from chunkdsl.runtime.apart import share_memory
 from chunkdsl.source import Source
 from chunkdsl.verify.verify import load
 
@@ -202,6 +203,33 @@ def test_a_layer_compiles_whole_and_copies_share_nothing_but_the_instance(ops, n
     assert copy.copy(op) is op and copy.deepcopy({"m": op.module})["m"] is op.module
     with pytest.raises(TypeError, match=rf"{name} as a layer takes 1 tensors \(\w+\), not 2"):
         layer(x, x)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_out_in_the_memory_of_an_input_is_refused(ops, name):
+    """Behind a call that was right, and before anything is changed; of every kind of op."""
+    op = ops[name]
+    given = inputs(op)
+    out = torch.empty_like(op(*inputs(op)))
+    assert op(*given, out=out) is out
+    memory = torch.zeros(out.numel() + given[0].numel(), dtype=torch.bfloat16)
+    given[0] = memory[: given[0].numel()].view_as(given[0])
+    bad = memory[given[0].numel() - 8 :][: out.numel()].view_as(out)
+    first, result = next(iter(op.PARAMETERS)), next(iter(op.RESULTS))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=rf"^{name}: out for {result} shares memory with {first}, "):
+            op(*given, out=bad)
+    assert not memory.any()
+    assert op(*given, out=memory[given[0].numel() :][: out.numel()].view_as(out)) is not None
+
+
+def test_what_is_updated_in_place_is_given_once(ops):
+    p, _, g = inputs(ops["updates"])
+    with pytest.raises(ValueError, match=r"updates: r, which is updated in place, shares memory with p"):
+        ops["updates"](p, p, g)
+    both = torch.zeros(6, 32, dtype=torch.bfloat16)
+    assert not share_memory(both[:, :16], both[:, 16:]) and share_memory(both[:, :16], both[:, 15:])
+    assert not share_memory(both[:3], both[3:]) and not share_memory(both[:0], both)
 
 
 def test_out_takes_no_part_in_a_gradient(ops):
