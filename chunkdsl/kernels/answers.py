@@ -14,8 +14,9 @@ _answers: dict[str, Footprint | KernelFault] = {}
 def find_footprint(q: Question) -> Footprint:
     """KernelFault where the kernel cannot be fused as asked. One answer is looked for at a time: a trace changes Triton
     for its length, and parses, and an editor asks from several threads."""
-    asked = q.gathered, q.sent, sorted(q.sizes.items()), q.cuts, sorted(q.parted), sorted(q.fixed)
-    key = repr((q.source.text, q.source.function, q.binding, *asked, sorted(q.ranges.items())))
+    sizes = [sorted(given.items()) for given in (q.sizes, q.ranges, q.shards)]
+    asked = q.gathered, q.sent, q.cuts, sorted(q.parted), sorted(q.fixed)
+    key = repr((q.source.text, q.source.function, q.binding, *asked, *sizes))
     with PARSING:
         if key not in _answers:
             while len(_answers) >= MOST:

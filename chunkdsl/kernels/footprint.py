@@ -29,8 +29,9 @@ from chunkdsl.kernels.loops import MANY, persistent_step
 from chunkdsl.kernels.order import Order, fits, orders
 from chunkdsl.kernels.sizes_tried import alike, shorter, telling_size
 from chunkdsl.kernels.source import KernelSource
-from chunkdsl.kernels.trace import EVEN, Argument, Recorder, Touch, trace
+from chunkdsl.kernels.trace import EVEN, Argument, Recorder, Touch, by_program, trace
 from chunkdsl.kernels.turns import Turns, candidate_loops, fit_turns
+from chunkdsl.kernels.whole_blocks import whole_blocks
 from chunkdsl.record import record
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -44,7 +45,7 @@ class Footprint:
     """`columns`: programs of a row block are cdiv(size of the result's columns, `columns`); 0: the grid's number.
     `step`: the parameter that a persistent loop steps by, "" for a kernel without one. `column_block`: columns that a
     program stores, if there are several programs in a row block. `flops` and `loads`: operations of products, and bytes
-    loaded, of the busiest program at the largest sizes; only the cost model reads them."""
+    loaded, of the busiest program at the largest sizes; only the cost model reads them. `whole`: `whole_blocks`."""
 
     block: int
     order: Order
@@ -55,6 +56,7 @@ class Footprint:
     turns: tuple[Turns, ...] = ()
     flops: int = 0
     loads: int = 0
+    whole: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Question:
     """What a spec wants of a kernel: `gathered` arguments arrive row by row, `sent`: the result is given away row by
     row. `sizes`: of every size the largest value. `cuts`: sizes of the result that are sharded, so that the kernel
     runs on parts of them. `parted`: all sizes that are sharded. `fixed`: those that are the same in every call.
-    `ranges`: of those that a call may choose, and that are not sharded, the least value and the step to the next."""
+    `ranges`: of those that a call may choose, and that are not sharded, the least value and the step to the next.
+    `shards`: of those that are sharded and fixed the parts that ranks hold."""
 
     source: KernelSource
     binding: Binding
@@ -73,6 +76,7 @@ class Question:
     parted: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    shards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Finder:
@@ -108,6 +112,7 @@ class Finder:
         if not found.block and self.loops:
             found = self.in_turns(found, small, [touches for _, touches in seen])
         found = check_every_program(self, found, small)
+        found = replace(found, whole=whole_blocks(self, found, small))
         largest = self.check_largest(found)
         return replace(found, **largest.busiest) if largest else found
 
@@ -189,16 +194,9 @@ class Finder:
             raise KernelFault(f"its first program stores nothing to {self.result.name}", self.line)
         if len(self.result.dims) < 2:
             return max(t.elements.size for t in stores), 1
-        self.block = max(int(np.ptp(rows)) + 1 for rows in self.by_program(stores, lambda t: t.rows))
-        self.column = max(int(np.ptp(cols)) + 1 for cols in self.by_program(stores, lambda t: t.elements % t.cols))
+        self.block = max(int(np.ptp(rows)) + 1 for rows in by_program(stores, lambda t: t.rows))
+        self.column = max(int(np.ptp(cols)) + 1 for cols in by_program(stores, lambda t: t.elements % t.cols))
         return self.block, self.column
-
-    @staticmethod
-    def by_program(touches, of) -> list[np.ndarray]:
-        found: dict = {}
-        for t in touches:
-            found.setdefault(t.program, []).append(of(t))
-        return [np.concatenate(v) for v in found.values()]
 
     def samples(self, small: Mapping[str, int], block: int, column: int) -> list[dict[str, int]]:
         """Sizes that have one, several, whole and ragged blocks of rows and columns, as far as the sizes allow."""
@@ -346,7 +344,7 @@ class Finder:
         return all(
             len({int(r) // block for r in rows}) == 1
             for _, touches in seen
-            for rows in self.by_program([t for t in touches if t.argument == self.result.name], lambda t: t.rows)
+            for rows in by_program([t for t in touches if t.argument == self.result.name], lambda t: t.rows)
         )
 
     def block_of(self, touches, block: int) -> dict:

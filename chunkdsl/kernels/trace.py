@@ -189,6 +189,14 @@ class Recorder(Memory):
         )
 
 
+def by_program(touches: Sequence[Touch], of: Callable[[Touch], np.ndarray]) -> list[np.ndarray]:
+    """What `of` gives for each touch, of every program together."""
+    found: dict = {}
+    for t in touches:
+        found.setdefault(t.program, []).append(of(t))
+    return [np.concatenate(v) for v in found.values()]
+
+
 def distinct(values: np.ndarray) -> np.ndarray:
     """The distinct values, ascending: a sort would cost more than the access."""
     least = int(values.min())

@@ -10,7 +10,7 @@ from dataclasses import replace
 from chunkdsl.check.kernels import chunk_edge_inside_a_tile, kernel_cannot_be_fused
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.layouts import CONTIGUOUS
-from chunkdsl.ir.types import DimRef, Shard, Share, evaluate
+from chunkdsl.ir.types import DimRef, Shard, Share, evaluate, shard_rows
 from chunkdsl.kernels.binding import Stride
 from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.rewrite import by_ticket, definitions, suffix
@@ -165,6 +165,13 @@ class KernelTiles(Dealing):
                     found[own.name] = Extent(extent.size, extent.sharded or alone)
         return found
 
+    def _shards(self, extents: dict[str, Extent]) -> dict[str, tuple[int, ...]]:
+        """Of sizes that are sharded and fixed the parts that ranks of the declared mesh hold."""
+        return {
+            name: tuple(sorted({n for rank in range(self.world) if (n := shard_rows(e.size, self.world, rank))}))
+            for name, e in extents.items() if e.sharded and isinstance(e.size, int)
+        }  # fmt: skip
+
     def _traced(self, kernel: DeclaredKernel, values: list[Value], extents: dict[str, Extent], gathered, sent: bool):
         """The footprint and the two texts. Refuses the op where the kernel is unfit."""
         from chunkdsl.kernels.answers import find_footprint  # imports torch and Triton
@@ -187,7 +194,8 @@ class KernelTiles(Dealing):
         try:
             by_ticket(kernel.source)  # a text that cannot be rewritten is not run
             found = find_footprint(
-                Question(kernel.source, binding, gathered, sent, sizes, cuts, parted, fixed, ranges)
+                Question(kernel.source, binding, gathered, sent, sizes, cuts, parted, fixed, ranges,
+                         self._shards(extents))
             )
             return found, (definitions(kernel.source), by_ticket(kernel.source, found.turns))
         except KernelFault as fault:
@@ -245,4 +253,5 @@ class KernelTiles(Dealing):
             turns=tuple(Turn(t.lead, t.each, tuple(pointers[n] for n in t.names)) for t in found.turns),
             flops=found.flops,
             loads=found.loads,
+            whole=found.whole,
         )

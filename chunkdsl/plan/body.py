@@ -66,7 +66,7 @@ class KernelBody:
     `also`: stagings of gathered arguments beside the launch's.
     `step`: a persistent kernel's parameter. `turns`: the loops that wait for their rows, in the order in which they
     run; `tickets`: the name of the rewritten kernel. `flops`, `loads`: operations of products and bytes loaded, of the
-    busiest program at the largest sizes.
+    busiest program at the largest sizes. `whole`: sizes of which the kernel takes whole blocks, and their elements.
     """
 
     item: str
@@ -94,6 +94,7 @@ class KernelBody:
     also: tuple[Staging, ...] = ()
     flops: int = 0
     loads: int = 0
+    whole: tuple[tuple[str, int], ...] = ()
 
     def block_of(self, t: BodyTensor) -> list[int]:
         return [evaluate(b, dict(self.constants)) for b in t.block]

@@ -206,6 +206,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         gathered=gathered(op),
         stage_block=(stage_tiling(op).piece_rows, stage_tiling(op).piece_cols),
         matrices=matrices(op),
+        whole=whole_blocks(op),
         path=schedule.path,
         gradient=gradient_of(op, schedule),
         places=places_by_ranks(op, [route_world(schedule.mesh, op.over, w) for w in proven]),
@@ -268,6 +269,15 @@ def plain_names(views: list[LaunchView]) -> str:
     wanted += ["inner"] if "W" in wanted and views[0].op.nested else []
     values = {"m": "self.machine", "W": "self.world", "rank": "self.rank", "inner": "self.inner"}
     return f"{', '.join(wanted)} = {', '.join(values[w] for w in wanted)}" if wanted else "# local"
+
+
+def whole_blocks(op: OpSchedule) -> list[tuple[int, int, str]]:
+    """(size, elements of a block, what they are) of sharded sizes of which users' kernels take whole blocks."""
+    return [
+        (extent.size, dict(n.body.whole)[name], f"{name} of {n.body.function}")
+        for n in op.launches if n.body for name, extent in n.body.sizes
+        if name in dict(n.body.whole) and extent.sharded and isinstance(extent.size, int)
+    ]  # fmt: skip
 
 
 def matrices(op: OpSchedule) -> list[str]:

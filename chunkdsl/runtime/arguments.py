@@ -29,7 +29,7 @@ class Arguments:
     On a mesh of two axes an extent goes on with the axes that cut it before those over which the op communicates;
     `here` has the ranks of each axis and this rank's index on it, `inner` is 1 but for an op over both axes."""
 
-    NAME, PARAMETERS, RESULTS, RANGES = "", {}, {}, {}
+    NAME, PARAMETERS, RESULTS, RANGES, WHOLE = "", {}, {}, {}, ()
     world, rank, inner, here = 1, 0, 1, {}
 
     def __repr__(self):
@@ -86,6 +86,16 @@ class Arguments:
     def part(self, n, sharded, rank):
         """Elements of a dim that a rank holds."""
         return shard_rows(n, self.world, rank, self.inner) if sharded else n
+
+    def broken_block(self):
+        """Why a kernel that takes whole blocks of a size cannot run on some rank's part of it, or None. The same on
+        every rank. WHOLE has (size, elements of a block, what they are)."""
+        for size, block, what in self.WHOLE:
+            for rank in range(self.world):
+                n = self.part(size, True, rank)
+                if n % block:
+                    return f"rank {rank} has {n} of {what}, which takes whole blocks of {block}"
+        return None
 
     def nominal(self, n, sharded):
         """Elements of a shard: no rank holds more."""

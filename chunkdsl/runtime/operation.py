@@ -74,7 +74,7 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         self.world, self.rank = self.machine.world, self.machine.rank
         self.set_gates(module.ranks)
         self.tapes, self.places, self.number = {}, (), Live.add(self)
-        self.why_not = module.why_not or self._alignment(module.bounds)
+        self.why_not = module.why_not or self._alignment(module.bounds) or self.broken_block()
         self.meets = module.check_calls or self.machine.target == "cpu"
         if self.why_not is None:
             m, name = self.machine, self.NAME

@@ -28,7 +28,6 @@ ROWS = 2 * LONG_CHUNK + 8  # of a shard: two chunks and a ragged third
 SMALL_ROWS, SMALL_BLOCK, SMALL_WORDS = 9, 64, (96, 256)  # exchanges: two blocks, and payloads of all forms
 SMALL_UNIT = 96  # their columns: with fewer, they would need many rows, and thereby programs
 TALL, LONG_BLOCK, SHORT_BLOCK = 128, 40, 8  # of a cyclic layout: rows of a tile; blocks of two and a half, half a tile
-MASKS = ("mask", "boundary_check", "descriptor")  # words of what keeps an access inside
 UNIT = 24  # one and a half tiles: two steps, the second ragged; 16 bytes divide it in every dtype
 
 
@@ -212,16 +211,13 @@ def tied_sizes(body: KernelBody) -> set[int]:
 
 
 def even_sizes(body: KernelBody, most: int) -> dict[int, int]:
-    """Sizes that are multiples of a block of the kernel, and of what they must be in the twin: of a kernel without
-    masks, as what it meets never is ragged, and of one with a constant that may say so."""
-    masked = any(word in text for _, text in body.untouched for word in MASKS)
-    if masked and not any(isinstance(v, bool) for _, v in body.constants):
-        return {}
-    pairs = zip(body.constants, twin_body(body, most).constants, strict=True)
-    blocks = [(v, w) for (_, v), (_, w) in pairs if isinstance(v, int) and v >= TILE and not v & (v - 1)]
-    sizes = {e.size for t in body.tensors for e in t.shape if isinstance(e.size, int)}
-    found = {s: max((w for v, w in blocks if s % v == 0), default=1) for s in sizes}
-    return {s: w for s, w in found.items() if w > 1}
+    """Sizes of which a user's kernel takes whole blocks, as was found, and the elements of a block in the twin."""
+    blocks, found = dict(twin_body(body, most).whole), {}
+    for name, extent in body.sizes:
+        size = whole(extent.size)
+        if name in blocks and isinstance(size, int):
+            found[size] = max(blocks[name], found.get(size, 1))
+    return found
 
 
 def twin_body(body: KernelBody, most: int) -> KernelBody:
@@ -235,7 +231,12 @@ def twin_body(body: KernelBody, most: int) -> KernelBody:
     if body.block >= most and body.block not in tiles:
         tiles = {}
     constants = tuple((n, tiles.get(v, v) if n in named else v) for n, v in body.constants)
-    small = dict(constants=constants, block=tiles.get(body.block, body.block))
+    shrunk: dict[int, int] = {}
+    for (_, v), (_, w) in zip(body.constants, constants, strict=True):
+        if isinstance(v, int):
+            shrunk[v] = max(w, shrunk.get(v, 0))
+    blocks = tuple((name, shrunk.get(unit, unit)) for name, unit in body.whole)
+    small = dict(constants=constants, block=tiles.get(body.block, body.block), whole=blocks)
     return replace(body, **small, columns=tiles.get(body.columns, body.columns))
 
 
