@@ -44,6 +44,8 @@ def _harmless(node: ast.AST, space: Mapping[str, object], under_way: frozenset[C
     if len(names) != 1:  # of the language, or a method of a value
         return bool(names) and not any(word in name for name in names for word in MEMORY)
     called = space.get(names[0], getattr(builtins, names[0], None))
+    if getattr(called, "__triton_builtin__", False):  # by a bare name
+        return not any(word in called.__name__ for word in MEMORY)
     if not isinstance(called, JITFunction):
         return called is not None and (inspect.isclass(called) or inspect.isbuiltin(called))
     return called.fn not in under_way and _is_quiet(called.fn, under_way)

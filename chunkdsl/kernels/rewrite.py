@@ -36,6 +36,7 @@ def by_ticket(source: KernelSource, turns: tuple[Turns, ...] = ()) -> tuple[tupl
     """(name, text) of the kernel, and of helpers that ask for program ids, as functions of PARAMETERS, which come
     first. Their names end with SUFFIX. With `turns`, `arrivals` comes behind these, and loops wait for their rows.
     KernelFault for a kernel that returns where no splice can say it otherwise (`returns`)."""
+    check_asked(source)
     guards = early_returns(source.kernel)
     if turns and any(named for _, named in aliases(source.kernel, guards)):
         raise KernelFault("returns early, and gives names other values behind that", guards[0].lineno,
@@ -93,6 +94,18 @@ def asked(node: ast.AST) -> str | None:
         return None
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     return name if name in ASKS else None
+
+
+def check_asked(source: KernelSource) -> None:
+    """KernelFault where program ids are asked for by another name, which no splice would find."""
+    for top in source.needed:
+        called = {id(n.func) for n in ast.walk(top) if isinstance(n, ast.Call)}
+        for n in ast.walk(top):
+            name = getattr(n, "attr", getattr(n, "id", ""))
+            imported = source.imports.get(name, (None, ""))[1] if isinstance(n, ast.Name) else ""
+            meant = imported.split("  #")[0].split(" as ")[0].split()[-1:] if "triton" in imported else []
+            if (name in ASKS and id(n) not in called) or (name not in ASKS and set(meant) & ASKS.keys()):
+                raise KernelFault("asks for program ids by another name", n.lineno, "write `tl.program_id(0)`")
 
 
 def asking_functions(source: KernelSource, turns: tuple[Turns, ...] = ()) -> frozenset[str]:

@@ -63,7 +63,7 @@ class TrackedBuilder(Builder):
             set_attr(operations, "apply_impl", passing_on(operations.apply_impl))
 
     def worked_out(self, made, given) -> None:
-        made.attr[MARK] = joined(given)
+        made.attr[MARK] = joined(given) or (rounded() if made.data.dtype.kind == "f" else None)
 
     @staticmethod
     def known(value, what: str) -> None:
@@ -206,6 +206,10 @@ class TrackedBuilder(Builder):
             super().create_assume(condition)
 
 
+def rounded() -> Taint:
+    return Taint(current_line(), "works it out in floats, which a GPU may round otherwise")
+
+
 def is_there(frame) -> bool:
     """Triton itself, in this frame, asks whether there is a mask, not what it is."""
     return frame.f_code.co_filename == semantic.__file__
@@ -268,7 +272,7 @@ def marking(name: str, method):
         given = (*args, *named.values()) if named else args
         taint = rule(given, made) if tainted(given) else None
         if taint is None and name in ROUNDED:
-            taint = Taint(current_line(), "works it out in floats, which a GPU may round otherwise")
+            taint = rounded()
         if type(made) is TensorHandle:
             made.attr[MARK] = taint
         else:

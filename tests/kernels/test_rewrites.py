@@ -59,6 +59,9 @@ def test_the_untouched_text_is_the_files_own_without_choosers_and_what_is_not_ne
     assert definitions(source())[0][1] in TEXT
 
 
+BARE = "from triton.language import program_id"
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -68,6 +71,8 @@ def test_the_untouched_text_is_the_files_own_without_choosers_and_what_is_not_ne
         (("axis=1", "axis=N"), "axis that is not 0, 1 or 2"),
         (("N,  #", "program_0,  #"), "uses the name"),
         (("@triton.jit\ndef where", "def where"), "not a Triton function"),
+        (("tl.num_programs(0)", "ask(0)", "import triton\n", f"import triton\n{BARE} as ask\n"), "another name"),
+        (("tl.num_programs(0)", "ask(0)", "\n\n@triton.jit", "\nask = tl.num_programs\n\n@triton.jit"), "another name"),
     ],
 )
 def test_what_cannot_be_copied_is_refused(change, reason):

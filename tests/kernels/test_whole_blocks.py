@@ -34,7 +34,7 @@ def at_root(monkeypatch):
 def test_a_part_of_a_block_on_a_rank_is_refused():
     """All of K has whole blocks; what each of two ranks holds ends in the middle of one."""
     (found,) = messages(SPEC.format(K=96))["down"]
-    assert "kernel_zoo_unmasked.py:14: a load outside the declared shape of A [" in found and " x 48]" in found
+    assert "kernel_zoo_unmasked.py:15: a load outside the declared shape of A [" in found and " x 48]" in found
 
 
 def test_whole_blocks_are_found_kept_by_the_twin_and_held_at_run_time():
