@@ -75,8 +75,8 @@ EMULATED = {name: emulation(name) for module in MODULES for name, f in vars(modu
 
 
 def stands_for(value: object) -> object | None:
-    """What a kernel's global name means in the interpreter: the emulation of a function of libdevice, what now stands in
-    its place in Triton's language (`from triton.language import load`), else None."""
+    """What a kernel's global name means in the interpreter: the emulation of a function of libdevice, what now stands
+    in Triton's language by that name (`from triton.language import load`), else None."""
     if getattr(value, "__triton_builtin__", False) and hasattr(tl, value.__name__):
         return lambda *args, **named: getattr(tl, value.__name__)(*args, **named)
     if isinstance(value, ModuleType) or getattr(value, "__module__", "") not in {m.__name__ for m in MODULES}:
