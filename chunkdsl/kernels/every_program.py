@@ -191,7 +191,8 @@ class Check:
                     function(**bound | self.differing(bound, at))
             except (Parted, TooMany) as parted:
                 groups = (parted if isinstance(parted, Parted) else builder.halves()).groups
-                waiting += [(numbers if p is None else numbers[p], part.some(r)) for p, r in groups]
+                count = builder.by_rounds.count
+                waiting += [(numbers if p is None else numbers[p], part.some(r, count)) for p, r in groups]
                 continue
             except TooShort as loop:
                 waiting.append((numbers, part.up_to(loop.rounds)))

@@ -16,7 +16,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from chunkdsl.kernels.spread import EACH, LEADING, Spread, merged, together
+from chunkdsl.kernels.spread import EACH, LEADING, MOST, Spread, TooMany, merged, together
 from chunkdsl.kernels.spread_rules import conditions, sum_parts
 from chunkdsl.kernels.taint import MARK, Taint, handles_in, joined, taint_of
 from chunkdsl.record import record
@@ -52,8 +52,12 @@ class RoundsLooked:
     def up_to(self, rounds: int) -> RoundsLooked:
         return RoundsLooked(np.concatenate([self.numbers, np.arange(self.most, rounds)]), rounds)
 
-    def some(self, which: np.ndarray | None) -> RoundsLooked:
-        return self if which is None else RoundsLooked(self.numbers[which], self.most)
+    def some(self, which: np.ndarray | None, count: int) -> RoundsLooked:
+        """Those of the first `count`, which a loop has; of longer loops the others go with the first one."""
+        if which is None:
+            return self
+        others = self.numbers[count:] if which[0] == 0 else self.numbers[:0]
+        return RoundsLooked(np.concatenate([self.numbers[which], others]), self.most)
 
 
 ONE = RoundsLooked(np.arange(1), 1)
@@ -120,9 +124,12 @@ class AllRounds:
         self.first_pass = False
         numbers = by.part.numbers[by.part.numbers < self.counts.max()]
         if numbers.size:
+            by.count = len(numbers)
+            if self.counts.size * numbers.size > MOST:
+                raise TooMany
             self.at = np.minimum(numbers.reshape(1, -1, 1), self.counts - 1)
-            active = (numbers.reshape(1, -1) < self.counts[:, :, 0])
-            by.active, by.count = None if active.all() else active, len(numbers)
+            active = numbers.reshape(1, -1) < self.counts[:, :, 0]
+            by.active = None if active.all() else active
             for _ in range(PASSES):
                 del by.accesses[begin:]
                 self.stable = True

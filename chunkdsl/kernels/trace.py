@@ -26,7 +26,7 @@ from chunkdsl.kernels.fault import KernelFault
 from chunkdsl.kernels.refusals import current_line
 from chunkdsl.kernels.rounds import NotAlike, TooShort
 from chunkdsl.kernels.source import KernelSource
-from chunkdsl.kernels.spread import Parted, TooLong
+from chunkdsl.kernels.spread import Parted, TooLong, TooMany
 from chunkdsl.kernels.taint import mark
 from chunkdsl.kernels.tracked import TrackedBuilder
 from chunkdsl.kernels.turns import Loop, loops_by_function
@@ -247,7 +247,7 @@ def faults_of(source: KernelSource) -> Iterator[None]:
     """What a kernel raises while it is interpreted becomes a KernelFault at its line."""
     try:
         yield
-    except (KernelFault, TooLong, Parted, NotAlike, TooShort):
+    except (KernelFault, TooLong, TooMany, Parted, NotAlike, TooShort):
         raise
     except Exception as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(source.file)]

@@ -20,6 +20,7 @@ REFUSED = {
     "peeks_by_a_block_pointer": LOADS,
     "peeks_under_an_if": LOADS,
     "peeks_after_its_loop": LOADS,
+    "peeks_before_a_shorter_loop": LOADS,
     "peeks_among_columns": "program (13, 0, 0) loads row 248 of X; what others do would be rows 240 to 247",
     "goes_down": "a program goes through the rows downwards, others do upwards",
     "begins_between": "a round of a program begins between two blocks of rows",
