@@ -13,7 +13,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
-from chunkdsl.runtime.gradients import Saved, no_gradient, one_by_one
+from chunkdsl.runtime.gradients import Saved, Ungraded, no_gradient, not_in_place, one_by_one, transformed
 from chunkdsl.runtime.live import Live
 
 
@@ -80,7 +80,7 @@ def define(cls, library, packet):
 
     def batched(info, in_dims, *args):
         if cls.INOUT:
-            raise RuntimeError(f"{cls.NAME} changes {', '.join(cls.INOUT)} in place: not under torch.vmap")
+            raise not_in_place(cls, "torch.vmap")
         return one_by_one(info, in_dims, cls.operator, args)
 
     def flops(*args, out_shape=None, **kwargs):
@@ -116,9 +116,12 @@ def cast_to_declared(cls, device):
 
 def as_declared(operation, args):
     """Under autocast an op takes floating tensors of any dtype, as torch's own products do: each is cast to the dtype
-    that the spec declares."""
-    dtypes = [dtype for dtype, _ in operation.PARAMETERS.values()]
-    return [t.to(d) if t.is_floating_point() and d.is_floating_point else t for t, d in zip(args, dtypes, strict=False)]
+    that the spec declares, but for one that is updated in place: of a copy nobody would see it."""
+    declared = [(dtype, name in operation.INOUT) for name, (dtype, _) in operation.PARAMETERS.items()]
+    return [
+        t.to(d) if t.is_floating_point() and d.is_floating_point and not updated else t
+        for t, (d, updated) in zip(args, declared, strict=False)
+    ]
 
 
 def unobserved(tensors):
@@ -143,3 +146,18 @@ def say_changed(operation, tensors):
     """Tell autograd what a call past the dispatcher changed in place: an earlier operation may have saved it."""
     changed = [t for name, t in zip(operation.PARAMETERS, tensors, strict=True) if name in operation.INOUT]
     torch.autograd.graph.increment_version(changed)
+
+
+def updating(operation, way, tensors, sizes):
+    """A call that updates tensors in place: autograd is told, and finds no gradient of the results."""
+    if torch.compiler.is_compiling():
+        return way(operation, tensors, sizes)
+    if transformed():
+        raise not_in_place(operation, "transforms of torch.func or forward mode")
+    with torch.no_grad():
+        made = way(operation, tensors, sizes)
+    say_changed(operation, tensors)
+    if not operation.differentiated(tensors):
+        return made
+    made = made if isinstance(made, tuple) else (made,)
+    return operation.first(Ungraded.apply(operation.NAME, len(made), *made, *tensors))

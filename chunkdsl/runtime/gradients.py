@@ -35,6 +35,10 @@ def no_gradient(name):
     return RuntimeError(f"{name} has no gradient: run it under torch.no_grad(), or detach its inputs")
 
 
+def not_in_place(operation, where):
+    return RuntimeError(f"{operation.NAME} changes {', '.join(operation.INOUT)} in place: not under {where}")
+
+
 class Saved:
     """The two functions that torch.library.register_autograd takes, for a class with a backward op."""
 
@@ -125,3 +129,17 @@ class Call(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, *args):
         return one_by_one(info, in_dims, Call.apply, args)
+
+
+class Ungraded(torch.autograd.Function):
+    """Results of an op that updates in place, whose operator cannot hold an error of its own: a gradient that is asked
+    for through them is one, and not left out."""
+
+    @staticmethod
+    def forward(context, name, results, *tensors):
+        context.name = name
+        return tensors[:results]
+
+    @staticmethod
+    def backward(context, *gradients):
+        raise no_gradient(context.name)

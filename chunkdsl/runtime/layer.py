@@ -125,7 +125,7 @@ class OpLayer(torch.nn.Module):
         if unknown:
             known = ", ".join(operation.PARAMETERS)
             raise ValueError(f"{operation.NAME} has no tensor {', '.join(unknown)}; it has {known}")
-        self.seed, self.std = seed, std
+        self.seed, self.std, self.local = seed, std, local
         self.grids = {name: self.grid_of(name) for name in self.weights}
         self.parts = {name: self.part_of(name) for name in self.weights}
         asked = torch.get_default_device()  # `with torch.device("meta")`, as torch's own layers heed it
@@ -320,6 +320,6 @@ class OpLayer(torch.nn.Module):
 
     def whole(self, name, mine):
         made = mine.full_tensor() if is_placed(mine) else mine
-        if tuple(made.shape) != self.sizes_of(name) and self.parts[name][0] is not None:  # `local`
+        if (self.local or not is_placed(mine)) and self.parts[name][0] is not None:  # also where shapes agree
             made = self.placed(name, made).full_tensor()
         return made.clone()

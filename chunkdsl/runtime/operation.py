@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from chunkdsl.runtime.apart import keep_apart
 from chunkdsl.runtime.arguments import cdiv, shard_rows
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
-from chunkdsl.runtime.dispatch import as_declared, say_changed, unobserved
+from chunkdsl.runtime.dispatch import as_declared, say_changed, unobserved, updating
 from chunkdsl.runtime.gated import GatedCalls
 from chunkdsl.runtime.gradients import Call, by_fallback, by_operator, transformed
 from chunkdsl.runtime.layer import refuse_placed
@@ -135,7 +135,9 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         if any_placed(tensors):
             return self.placed(self, tensors, given, out)
         if out is None:
-            if transformed() and not self.INOUT:
+            if self.INOUT:
+                return updating(self, by_operator, tensors, sizes)
+            if transformed():
                 cast = torch.is_autocast_enabled(self.machine.device.type)
                 given = as_declared(self, tensors) if cast else tensors
                 return self.first(Call.apply(by_operator, self.ahead(tensors), sizes, *given))
@@ -207,9 +209,12 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         """The process group's collectives and the library's GEMM."""
         if not torch.compiler.is_compiling() and unobserved(tensors):
             return self.first(self.plain_call(tensors, given))
+        refuse_placed(self.NAME, tensors)
         if any_placed(tensors):
             return self.placed(self.fallback, tensors, given)
-        if not self.INOUT and (self.differentiated(tensors) or transformed()):
+        if self.INOUT:
+            return self.first(updating(self, by_fallback, tensors, given))
+        if self.differentiated(tensors) or transformed():
             return self.first(Call.apply(by_fallback, self.ahead(tensors), given, *tensors))
         return self.first(self.plain_call(tensors, given))
 

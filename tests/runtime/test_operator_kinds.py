@@ -306,8 +306,37 @@ def test_what_has_no_derivative_says_so_and_is_never_left_out(ops):
     with pytest.raises(RuntimeError, match="updates changes r in place: not under"):
         torch.func.vmap(ops["updates"])(*(torch.stack([t, t]) for t in inputs(ops["updates"])))
     placed = layer.placed("t", inputs(op)[1])
-    with pytest.raises(TypeError, match=r"packed: transforms of torch\.func do not look into DTensors: pass to_local"):
-        grad(lambda t: lost(op(x, t)))(placed)
+    for call in (op, op.fallback):
+        with pytest.raises(TypeError, match=r"packed: transforms of torch\.func do not look into DTensors: pass to_"):
+            grad(lambda t, call=call: lost(call(x, t)))(placed)
+
+
+def test_an_op_that_updates_in_place_has_no_gradient_and_says_so(ops):
+    """In every mode; what it updates is never a copy, and autograd is told of it."""
+    op = ops["updates"]
+    p, r, g = inputs(op)
+    for call in (op, op.fallback):
+        with pytest.raises(RuntimeError, match="updates changes r in place: not under transforms"):
+            torch.func.grad(lambda p, call=call: lost(call(p, r, g)))(p)
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match=r"not under .* forward mode"):
+            call(torch.autograd.forward_ad.make_dual(p, p), r, g)
+        for i in range(3):
+            given = [t.clone().requires_grad_(i == k) for k, t in enumerate(inputs(op))]
+            with pytest.raises(RuntimeError, match="updates has no gradient"):
+                call(*given).sum().backward()
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(ValueError, match=r"r is torch\.float32, declared as torch\.bfloat16"):
+            op(p, r.float(), g)
+        assert torch.equal(op(p.float(), twin := r.clone(), g), op(p, r, g)) and torch.equal(twin, r)
+
+
+def test_whether_ranks_meet_for_whole_weights_is_no_matter_of_the_shape_of_a_shard(ops):
+    """Of a dimension of 1 the first rank's shard has the shape of the whole, and the others have nothing."""
+    for local in (False, True):
+        layer, met = ops["ahead"].as_module(["q"], local=local), []
+        layer.placed = lambda *given, met=met, made=layer.placed: met.append(1) or made(*given)
+        assert torch.equal(layer.dense()["q"], next(layer.parameters()).view(32, 16)) if local else layer.dense()
+        assert len(met) == local
 
 
 def test_a_result_that_the_loss_does_not_use_counts_as_zeros(ops):
