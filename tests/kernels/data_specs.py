@@ -30,10 +30,10 @@ def spec(names: Iterable[str], safe: str = "false") -> str:
 
 ODD = """
 mesh tp[2]
-dim M = 1..256
+dim M = 1..{rows}
 tensor x : bf16[M @ tp, 16]
-tensor q : bf16[200, 16]
-tensor w : bf16[800 @ tp]
+tensor q : bf16[{rows}, 16]
+tensor w : bf16[352 @ tp]
 """
 ODD_ITEM = """
 kernel k_{name}({tensors}) -> Y = "{path}" : {name} {{
@@ -53,10 +53,10 @@ OTHERS = {
 }  # fmt: skip
 
 
-def programs_spec(path: str, names: Iterable[str], odd: int) -> str:
+def programs_spec(path: str, names: Iterable[str], odd: int, rows: int = 256) -> str:
     """Kernels of whose programs one may be out of line."""
     plain = dict(tensors="X", bound=ROWS, grid="m", params="x", args="all_gather(x)", path=path, odd=odd, policy=COPY)
-    return ODD + "".join(ODD_ITEM.format(**{**plain, **OTHERS.get(name, {})}, name=name) for name in names)
+    return ODD.format(rows=rows) + "".join(ODD_ITEM.format(**{**plain, **OTHERS.get(name, {})}, name=name) for name in names)
 
 
 SIZED = """
