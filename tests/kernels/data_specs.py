@@ -56,7 +56,8 @@ OTHERS = {
 def programs_spec(path: str, names: Iterable[str], odd: int, rows: int = 256) -> str:
     """Kernels of whose programs one may be out of line."""
     plain = dict(tensors="X", bound=ROWS, grid="m", params="x", args="all_gather(x)", path=path, odd=odd, policy=COPY)
-    return ODD.format(rows=rows) + "".join(ODD_ITEM.format(**{**plain, **OTHERS.get(name, {})}, name=name) for name in names)
+    items = [ODD_ITEM.format(**{**plain, **OTHERS.get(name, {})}, name=name) for name in names]
+    return ODD.format(rows=rows) + "".join(items)
 
 
 SIZED = """
