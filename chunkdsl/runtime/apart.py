@@ -13,7 +13,7 @@ MOST_CALLS = 256  # of an op, whose addresses are kept
 def keep_apart(operation, tensors, outs=()):
     """ValueError where a tensor of `outs`, or one that is updated in place, shares memory with another of the call or
     lies in the op's own buffers."""
-    key = tuple([(t.data_ptr(), t.shape, t.stride()) for t in (*tensors, *outs)])
+    key = tuple([(t.data_ptr(), t.dtype, t.shape, t.stride()) for t in (*tensors, *outs)])
     known = operation.__dict__.setdefault("apart", set())
     if key in known:
         return
@@ -50,7 +50,7 @@ def share_memory(a, b):
             for t in (a, b)]  # fmt: skip
     if a.data_ptr() >= ends[1] or b.data_ptr() >= ends[0]:
         return False
-    if a.dim() == b.dim() == 2 and a.stride() == b.stride() and a.stride(1) == 1 and a.dtype == b.dtype:
+    if a.dim() == b.dim() == 2 and a.stride() == b.stride() and a.stride(1) == 1 <= a.stride(0) and a.dtype == b.dtype:
         apart = (b.data_ptr() - a.data_ptr()) // a.element_size() % a.stride(0)
         return not (a.shape[1] <= apart and apart + b.shape[1] <= a.stride(0))
     return True

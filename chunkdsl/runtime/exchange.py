@@ -84,6 +84,7 @@ class ExchangeOperation(Operation):
         return max(1, rows if cls.ROWWISE else cdiv(words, cls.FORMS[0][4][0][0]))
 
     def call(self, tensors, given, out, key=""):
+        self.held = []  # also what a call that was refused would have settled
         return self.settle(super().call(tensors, given, out, key))
 
     def flops(self, dims):
@@ -96,6 +97,7 @@ class ExchangeOperation(Operation):
 
     def fallback(self, *tensors, **given):
         """The process group's all-reduce. Updates in place as the call does."""
+        self.held = []
         return self.settle(super().fallback(*tensors, **given))
 
     def settle(self, value):

@@ -230,6 +230,21 @@ def test_what_is_updated_in_place_is_given_once(ops):
     both = torch.zeros(6, 32, dtype=torch.bfloat16)
     assert not share_memory(both[:, :16], both[:, 16:]) and share_memory(both[:, :16], both[:, 15:])
     assert not share_memory(both[:3], both[3:]) and not share_memory(both[:0], both)
+    assert share_memory(both[0].expand(6, 32), both[0].expand(6, 32))
+
+
+def test_a_call_that_is_refused_leaves_nothing_to_be_written_later(ops, monkeypatch):
+    """Of a tensor that is not contiguous a copy is updated, and goes back to it in this call or never."""
+    op = ops["updates"]
+    monkeypatch.setattr(op, "meets", False)  # so that known calls are not bound again, as on GPUs
+    p, r, g = inputs(op)
+    op(p, r, g)
+    odd = r.t().contiguous().t()
+    with pytest.raises(RuntimeError):
+        op(p, odd, g, out=torch.empty(3, dtype=torch.bfloat16))
+    odd.fill_(7)
+    op(p, r, g)
+    assert (odd == 7).all()
 
 
 def test_out_takes_no_part_in_a_gradient(ops):
