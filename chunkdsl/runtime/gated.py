@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 
+from chunkdsl.runtime.apart import keep_apart
 from chunkdsl.runtime.dispatch import say_changed
 from chunkdsl.runtime.failures import Failures
 from chunkdsl.runtime.plain import own_memory
@@ -73,6 +74,8 @@ class GatedCalls(Failures):
         of such a call is all that it has to gain."""
         if self.closed_because or self.machine.failure or self.verdict.value:
             self.check()
+        if self.INOUT:
+            keep_apart(self, tensors)
         try:
             values = self.plain(dims, *tensors)
             result = own_memory(values[0]) if len(values) == 1 else tuple(map(own_memory, values))
