@@ -59,6 +59,8 @@ class Actor:
             self._polls.clear()
             count = 0
         self.repeats = count + 1
+        if count > 1:  # what this loop has not polled in its last turn belongs to a loop before it
+            self._polls = {k: v for k, v in self._polls.items() if v[0] >= count}
         self._polls[key] = self.repeats, changes.count
         self._unchanged_at = -1
         self.polling = text

@@ -44,6 +44,17 @@ def polled_counter(flags, word, count):
 
 
 @triton.jit
+def polled_in_turns(flags):
+    """Program 1 looks at word 0 once, then waits for word 1; program 0 changes word 0 and never word 1."""
+    if tl.program_id(0) == 0:
+        tl.atomic_xchg(flags, 1, sem="release", scope="gpu")
+    else:
+        tl.atomic_add(flags, 0, sem="acquire", scope="gpu")
+        while tl.atomic_add(flags + 1, 0, sem="acquire", scope="gpu") == 0:
+            pass
+
+
+@triton.jit
 def bounded_wait(flag, error, timeout):
     start = tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
     seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")

@@ -1,8 +1,9 @@
 """Who polls sleeps until one of its own words changes, and then wakes."""
 
+import pytest
 import torch
 
-from chunkdsl.sim import World
+from chunkdsl.sim import Deadlock, World
 from chunkdsl.sim.changes import Changes
 
 HERE, THERE = 64, 128  # bases of two buffers
@@ -37,3 +38,16 @@ def steps(module, word):
 def test_changes_of_other_words_wake_nobody(module):
     quiet, woken = steps(module, word=1), steps(module, word=0)
     assert quiet < 220 < 380 < woken, "a step for each count; of who polls word 0, another"
+
+
+def test_a_word_of_an_earlier_loop_keeps_nobody_awake(module):
+    """Program 1 has seen word 0 and waits for word 1 in vain, while word 0 has changed once more."""
+
+    def host(machine):
+        flags = machine.zeros("flags", (2,), torch.int32)
+        machine.launch(k.polled_in_turns, 2, dict(flags=flags), {}, 4, 1)
+        machine.synchronize()
+
+    k = module("small_kernels")
+    with pytest.raises(Deadlock, match="nothing changes"):
+        World(1, policy="last-first", max_steps=1000).run(host)
