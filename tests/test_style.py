@@ -41,3 +41,9 @@ def test_a_finding_is_seen(tmp_path, text, rule):
 
 def test_the_shipped_specs_are_formatted(capsys):
     assert main(["fmt", "--check", str(ROOT / "specs")]) == 0, f"run `chunkdsl fmt specs`: {capsys.readouterr().out}"
+
+
+def test_test_files_have_names_of_their_own():
+    """pytest imports them by their names alone, and stops at two of one name once it has loaded either."""
+    names = [p.name for p in sorted((ROOT / "tests").rglob("*.py")) if p.name != "conftest.py"]
+    assert [n for n in names if names.count(n) > 1] == []

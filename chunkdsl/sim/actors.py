@@ -103,12 +103,20 @@ class Program(Actor):
         self._noticed: dict[bool, Clock] = {}  # by relaxed reads, from this rank (False) or any (True)
         self.proxy_fence()
         self.reads_clock = False
+        self._looks: dict[tuple, tuple[int, int]] = {}  # at blocks of words, and what the time was
         self.holding = False  # it has speculated and is not held up before it validates
         self.stack = _spawn(lambda: launch.function(**launch.arguments))
 
     @property
     def name(self) -> str:
         return f"rank {self.rank}, program {self.index} of {self.launch.label}"
+
+    def has_read(self, base: int, boxes: list, changes: Changes) -> bool:
+        """It read just these words of a buffer before, has published nothing since, and nothing in it has changed: one
+        more look is not another access. Notes this one."""
+        key, now = (base, *boxes), (changes.last((base, 0, True)), int(self.clock[self.component]))
+        known, self._looks[key] = self._looks.get(key) == now, now
+        return known
 
     def stop(self) -> None:
         """Unwind the kernel where it is."""

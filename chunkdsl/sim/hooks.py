@@ -140,6 +140,10 @@ class Hooks(Memory):
     def _many(self, actor, operation, parts, itemsize, scope, perform):
         accesses = self._accesses
         for buffer, boxes in parts:
+            if operation == "load":
+                buffer.polled = True
+                if actor.has_read(buffer.base, boxes, accesses.changes):
+                    continue
             kind = Kind.ATOMIC_SYS if scope == "sys" else Kind.ATOMIC_GPU
             if accesses.races:
                 access = accesses.read if operation == "load" else accesses.write
@@ -156,7 +160,6 @@ class Hooks(Memory):
                 actor.progress()
         if operation == "load" and parts:
             buffer, boxes = parts[0]
-            buffer.polled = True
             at = boxes[0][0] * buffer.pitch + boxes[0][2] if boxes else 0
             self._poll(actor, buffer, at, itemsize, True)
         return perform()
