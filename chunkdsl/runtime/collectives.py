@@ -2,8 +2,8 @@
 
 With NCCL the group's own functions are called, those that the functions of torch.distributed call once they have looked
 at their arguments, which takes the host about as long as the call itself. They are the same for every call: an addition
-or a gather of tensors on this device, in order of the current stream. Where a group has no such function, or takes
-other options, that of torch.distributed is called.
+or a gather of tensors on this device, in order of the current stream. Where torch has no such function, or no such
+options, that of torch.distributed is called.
 """
 
 from __future__ import annotations

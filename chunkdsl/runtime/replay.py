@@ -172,10 +172,7 @@ class Replays:
         """Equal for calls that decide alike, wherever their tensors lie; None where ranks meet to compare each call."""
         if not self.replays or self.meets:
             return None
-        gate = self.gate
-        if gate != self.eager_gate and not self.machine.capturing():
-            gate = self.eager_gate
-        key = [gate, self.audit, self.module.warps, *given.items()]
+        key = [self.gate_here(), self.audit, self.module.warps, *given.items()]
         for t in tensors:
             key += (t.shape, t.dtype, t.get_device())
         return tuple(key)

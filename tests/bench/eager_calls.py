@@ -16,11 +16,9 @@ of every way are held against `exact` first.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import time
-import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
@@ -31,7 +29,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import triton
-from check_processes import start
+from check_processes import one_rank
 from checks import wrong_repeats
 from local_ranks import refuse_multicast
 from modules import inputs, load
@@ -138,8 +136,7 @@ def row(m, name: str, rows: int, rounds: int) -> list[str]:
 
 
 def main_rank(rank: int, world: int, args) -> None:
-    try:
-        machine = start(rank, world, args.port)
+    with one_rank(rank, world, args.port) as machine:
         for name in args.only:
             sizes = (1, 8, 64) if name == "ar" else args.rows
             m = only(name)(machine=machine, timeout=20.0, **{"T" if name == "ar" else "M": max(sizes)})
@@ -149,11 +146,6 @@ def main_rank(rank: int, world: int, args) -> None:
                     print(f"| {' | '.join(line)} |", flush=True)
             machine.barrier()
             del m
-        dist.barrier()
-        os._exit(0)  # instances are not closed: they would take the machine, which all ops share
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
 
 
 def main() -> int:

@@ -15,10 +15,8 @@ the others are compared with the fallback.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
-import traceback
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,7 +29,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import triton
-from check_processes import start
+from check_processes import one_rank
 from local_ranks import LonePeer, refuse_multicast
 from modules import inputs, load, relative_error, same
 from one_gpu_products import specialised
@@ -142,8 +140,7 @@ def row(m, name: str, model: str, rows: int, columns: int, args) -> str:
 
 
 def main_rank(rank: int, world: int, args) -> None:
-    try:
-        machine = start(rank, world, args.port)
+    with one_rank(rank, world, args.port) as machine:
         for name in args.ops:
             cls = only(name, args.gated)
             m = cls(machine=machine, timeout=20.0, M=max(args.rows))
@@ -154,11 +151,6 @@ def main_rank(rank: int, world: int, args) -> None:
                         print(line, flush=True)
             machine.barrier()
             del m
-        dist.barrier()
-        os._exit(0)  # instances are not closed: they would take the machine, which all ops share
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
 
 
 def main() -> int:

@@ -12,10 +12,8 @@ CUDA graphs of four calls; the last columns eagerly.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
-import traceback
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,7 +27,7 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm
 import torch.multiprocessing as mp
 import triton
-from check_processes import start
+from check_processes import one_rank
 from local_ranks import refuse_multicast
 from modules import inputs, load, relative_error, same
 from timing import capture, interleaved
@@ -111,8 +109,7 @@ def row(m, kernels, name: str, rows: int, args) -> str:
 
 
 def main_rank(rank: int, world: int, args) -> None:
-    try:
-        machine = start(rank, world, args.port)
+    with one_rank(rank, world, args.port) as machine:
         symm.enable_symm_mem_for_group(dist.group.WORLD.group_name)
         for name in args.ops:
             bounds = dict(machine=machine, timeout=20.0, M=max(args.rows))
@@ -123,11 +120,6 @@ def main_rank(rank: int, world: int, args) -> None:
                     print(line, flush=True)
             machine.barrier()
             del m, kernels
-        dist.barrier()
-        os._exit(0)  # instances are not closed: they would take the machine, which all ops share
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
 
 
 def main() -> int:

@@ -10,6 +10,8 @@ import argparse
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -58,6 +60,19 @@ def start(rank: int, world: int, port: int) -> Machine:
     else:
         dist.init_process_group("nccl", rank=rank, world_size=world, device_id=device)
     return machine_of(None)
+
+
+@contextmanager
+def one_rank(rank: int, world: int, port: int) -> Iterator[Machine]:
+    """A process that is one rank and nothing else: it ends behind the block, with 1 after an error, without closing
+    instances, which would take along the machine that all ops share."""
+    try:
+        yield start(rank, world, port)
+        dist.barrier()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def bench(op, size: int, rank: int, rounds: int) -> str:

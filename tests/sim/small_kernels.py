@@ -55,6 +55,21 @@ def polled_in_turns(flags):
 
 
 @triton.jit
+def looked_at_again(block, flag):
+    """Program 0 reads a block, says so, and reads it again; program 1 writes it once it has heard."""
+    i = tl.arange(0, 16)
+    if tl.program_id(0) == 0:
+        tl.atomic_add(block + i, 0, sem="relaxed", scope="gpu")
+        tl.debug_barrier()
+        tl.atomic_xchg(flag, 1, sem="release", scope="gpu")
+        tl.atomic_add(block + i, 0, sem="relaxed", scope="gpu")
+    else:
+        while tl.atomic_add(flag, 0, sem="acquire", scope="gpu") == 0:
+            pass
+        tl.store(block + i, i)
+
+
+@triton.jit
 def bounded_wait(flag, error, timeout):
     start = tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
     seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")

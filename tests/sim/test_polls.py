@@ -5,6 +5,7 @@ import torch
 
 from chunkdsl.sim import Deadlock, World
 from chunkdsl.sim.changes import Changes
+from chunkdsl.sim.faults import Race
 
 HERE, THERE = 64, 128  # bases of two buffers
 
@@ -51,3 +52,17 @@ def test_a_word_of_an_earlier_loop_keeps_nobody_awake(module):
     k = module("small_kernels")
     with pytest.raises(Deadlock, match="nothing changes"):
         World(1, policy="last-first", max_steps=1000).run(host)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_second_look_behind_a_release_is_an_access(module, seed):
+    """Nothing has changed at its place, and who heard the release may write there: a race in any order."""
+
+    def host(machine):
+        block, flag = machine.zeros("block", (16,), torch.int32), machine.zeros("flag", (1,), torch.int32)
+        machine.launch(k.looked_at_again, 2, dict(block=block, flag=flag), {}, 4, 1)
+        machine.synchronize()
+
+    k = module("small_kernels")
+    with pytest.raises(Race):
+        World(1, seed=seed).run(host)
