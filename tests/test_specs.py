@@ -86,8 +86,7 @@ def test_every_declaration_and_every_choice_is_explained(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_proven_for_one_to_eight_ranks(name):
     # Large ones with gradients, whose ops other specs have too; and two axes, on which there are many ways.
-    large = ("transformer_layer", "two_tier_gather", "attention_projection", "dp_tp_mlp")
-    ranks = ALWAYS if name in large else range(1, 9)
+    ranks = ALWAYS if name in ("transformer_layer", "attention_projection", "dp_tp_mlp") else range(1, 9)
     verdicts = prove_worlds(checked(name).schedule, worlds(name, ranks))
     assert {v.world for v in verdicts if v.refutations} == NOT_SERVED.get(name, set())
     assert {r.code for v in verdicts for r in v.refutations} <= {"CD340", "CD026"}
