@@ -5,12 +5,15 @@ called from torch.
     chunkdsl build specs/decode_all_reduce.chunk
     export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0
     python tests/bench/eager_calls.py [--rounds 15] [--rows 512,2048,4096] [--only gather_4096,scatter_14336,ar]
+    python tests/bench/eager_calls.py --profile --rows 512         # where the host's time below a closed gate goes
 
 NCCL + cuBLAS is `torch.mm` and a collective of torch.distributed, nothing else, with new results for each call as ours
-have. Ours in four ways: launched anew; played step by step; repeated, which is how calls with the same tensors are
-started; and below a closed gate, where the wrapper calls the library. Medians of the slowest rank over bursts of
-`CALLS` calls, interleaved: between two events (us of a call), and what the host took to enqueue them (host us). Bits
-of every way are held against `exact` first.
+have: `ar` takes a clone and `all_reduce` of that, since an op leaves its arguments as they are. Ours in four ways:
+launched anew; played step by step; repeated, which is how calls with the same tensors are started; and below a closed
+gate, where the wrapper calls the library. Medians of the slowest rank over bursts of `--calls` calls, interleaved:
+between two events (us of a call), and what the host took to enqueue them (host us). The first calls of a burst find
+cold caches, as in a model those behind other work do; longer bursts show less of it. Bits of every way are held against
+`exact` first. `--profile` prints the tables of host_profile.py instead, for both ways that call the library.
 """
 
 from __future__ import annotations
@@ -31,13 +34,13 @@ import torch.multiprocessing as mp
 import triton
 from check_processes import one_rank
 from checks import wrong_repeats
+from host_profile import print_profile
 from local_ranks import refuse_multicast
 from modules import inputs, load
 from timing import between_events, slowest
 
 STEMS = {"gather": "layers_ag", "scatter": "layers_rs", "reduce": "layers_ar", "ar": "decode_all_reduce"}
 COLUMNS = 28672  # of the gathered product
-CALLS = 8
 OPEN, CLOSED, NEVER = ("", 0), ("", None), 1 << 40
 WAYS = ("NCCL + cuBLAS", "ours anew", "ours played", "ours repeated", "ours, gate closed")
 
@@ -70,8 +73,9 @@ def library(name: str, x: torch.Tensor, w: torch.Tensor | None):
         return product
 
     def ar():
-        dist.all_reduce(x)
-        return x
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
 
     return {"gather": gather, "scatter": scatter, "reduce": reduce, "ar": ar}[name.partition("_")[0]]
 
@@ -88,12 +92,12 @@ def ways(op, tensors, dims) -> dict:
         return call
 
     made = (ours(OPEN, False, NEVER), ours(OPEN, True, NEVER), ours(OPEN, True, 2), ours(CLOSED, True, 2))
-    plain = library(op.NAME, tensors[0].clone(), tensors[1] if len(tensors) > 1 else None)
+    plain = library(op.NAME, tensors[0], tensors[1] if len(tensors) > 1 else None)
     return dict(zip(WAYS, (plain, *made), strict=True))
 
 
-def measured(calls: dict, rounds: int) -> dict[str, tuple[float, float]]:
-    """{way: (us, host us) of a call}. Collective."""
+def measured(calls: dict, rounds: int, times: int) -> dict[str, tuple[float, float]]:
+    """{way: (us, host us) of a call} in bursts of `times`. Collective."""
     device: dict[str, list[float]] = {way: [] for way in calls}
     host: dict[str, list[float]] = {way: [] for way in calls}
     for _ in range(rounds):
@@ -101,22 +105,40 @@ def measured(calls: dict, rounds: int) -> dict[str, tuple[float, float]]:
 
             def burst(call=call, way=way):
                 began = time.perf_counter()
-                for _ in range(CALLS):
+                for _ in range(times):
                     call()
-                host[way].append((time.perf_counter() - began) / CALLS * 1e6)
+                host[way].append((time.perf_counter() - began) / times * 1e6)
 
-            dist.barrier()
-            torch.cuda.synchronize()
-            device[way].append(between_events(burst, CALLS))
+            settle()
+            device[way].append(between_events(burst, times))
     mine = [statistics.median(seen[way]) for seen in (device, host) for way in calls]
     found = slowest(mine)
     return {way: (found[i], found[len(calls) + i]) for i, way in enumerate(calls)}
 
 
-def row(m, name: str, rows: int, rounds: int) -> list[str]:
+def prepared(m, name: str, rows: int):
+    """(op, tensors, sizes)"""
     op = getattr(m, name)
     dims = {"T" if name == "ar" else "M": rows} | ({"N": COLUMNS} if name.startswith("gather") else {})
-    tensors = inputs(op, dims, dist.get_rank(), 7)
+    return op, inputs(op, dims, dist.get_rank(), 7), dims
+
+
+def settle() -> None:
+    dist.barrier()
+    torch.cuda.synchronize()
+
+
+def profile(m, name: str, rows: int, rounds: int) -> None:
+    op, tensors, dims = prepared(m, name, rows)
+    calls = ways(op, tensors, dims)
+    calls[WAYS[4]]()  # its gate stays closed
+    calls = {WAYS[0]: calls[WAYS[0]], WAYS[4]: lambda: op(*tensors, **dims)}
+    print_profile(op, tensors, dims, calls, settle, rounds)
+    m.check()
+
+
+def row(m, name: str, rows: int, rounds: int, times: int) -> list[str]:
+    op, tensors, dims = prepared(m, name, rows)
     calls, wrong = ways(op, tensors, dims), 0
     for way in WAYS[1:4]:
         calls[way]()
@@ -124,7 +146,7 @@ def row(m, name: str, rows: int, rounds: int) -> list[str]:
     for _ in range(4):
         calls[WAYS[3]]()
     repeated = len(op.repeats.graphs)
-    found = measured(calls, rounds)
+    found = measured(calls, rounds, times)
     m.check()
     peer, host = found[WAYS[0]]
     cells = [name, str(rows), *(f"{us:.0f} ({taken:.0f})" for us, taken in found.values())]
@@ -141,7 +163,10 @@ def main_rank(rank: int, world: int, args) -> None:
             sizes = (1, 8, 64) if name == "ar" else args.rows
             m = only(name)(machine=machine, timeout=20.0, **{"T" if name == "ar" else "M": max(sizes)})
             for rows in sizes:
-                line = row(m, name, rows, args.rounds)
+                if args.profile:
+                    profile(m, name, rows, args.rounds)
+                    continue
+                line = row(m, name, rows, args.rounds, args.calls)
                 if rank == 0:
                     print(f"| {' | '.join(line)} |", flush=True)
             machine.barrier()
@@ -155,12 +180,15 @@ def main() -> int:
     parser.add_argument("--only", type=lambda text: text.split(","),
                         default=["gather_4096", "scatter_14336", "reduce_14336", "ar"])  # fmt: skip
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--calls", type=int, default=8, help="calls of a burst")
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--port", type=int, default=29553)
     args = parser.parse_args()
     began, world = time.monotonic(), torch.cuda.device_count()
     where = f"{world} x {torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}"
     heads = ("op", "rows", *WAYS, "over NCCL + cuBLAS", "gate closed, over", "host / host", "graphs", "bits")
-    print(f"{where}; us of a call (the host's part)\n| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
+    table = f"; us of a call (the host's part)\n| {' | '.join(heads)} |\n|{' --- |' * len(heads)}"
+    print(where if args.profile else where + table, flush=True)
     mp.spawn(main_rank, args=(world, args), nprocs=world)
     print(f"{time.monotonic() - began:.0f} s", flush=True)
     return 0

@@ -2,6 +2,7 @@
 products are torch's, of a few elements on the CPU, collectives are torch's too, of a process group that does nothing.
 
     python tests/bench/fallback_cost.py [--calls 10000] [--rounds 5]
+    python tests/bench/fallback_cost.py --profile       # the tables of host_profile.py
 
 By hand is what one writes without chunkdsl: `torch.mm` and a collective of torch.distributed. Prints microseconds of a
 call, the least of `--rounds` (what else runs on a machine only adds), and how many calls of Python functions and of
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import torch
 import torch.distributed as dist
 from host_cost import local_tensors, stub
+from host_profile import print_profile
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from chunkdsl.pipeline import check_source
@@ -129,16 +131,28 @@ def ways(instance, name: str) -> dict:
             "fallback": lambda: op.fallback(*tensors, M=ROWS)}  # fmt: skip
 
 
+def profile(instance, name: str, rounds: int) -> None:
+    op, dims, cold = getattr(instance, name), {"M": ROWS}, torch.zeros(8 << 20)
+    calls = dict(list(ways(instance, name).items())[:2])
+    calls["below the gate"]()
+    print_profile(op, local_tensors(op, dims, "cpu"), dims, calls, lambda: cold.add_(1), rounds)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    print("| op | by hand us | below the gate | more | fallback | more | Python calls | built-in calls, by hand |")
-    print("| --- |" + " --- |" * 7)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), idle_group():
         instance = built(Path(folder))
+        if args.profile:
+            for name in instance.OPS:
+                profile(instance, name, args.rounds)
+            return 0
+        print("| op | by hand us | below the gate | more | fallback | more | Python calls | built-in calls, by hand |")
+        print("| --- |" + " --- |" * 7)
         for name in instance.OPS:
             found, calls = ways(instance, name), {}
             for way, call in found.items():

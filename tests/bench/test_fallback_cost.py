@@ -3,7 +3,7 @@ the machine."""
 
 import pytest
 import torch
-from fallback_cost import built, counted, idle_group, ways
+from fallback_cost import built, counted, idle_group, profile, ways
 
 MORE = 24  # calls of functions, Python's and built-in ones, that a call may make beyond those by hand
 
@@ -28,3 +28,11 @@ def test_below_a_closed_gate_a_call_is_hardly_more_than_the_library_s(fallbacks,
         looked_at = more(found, "below the gate")
         op.replays = True
         assert looked_at > 2 * MORE
+
+
+def test_where_the_time_goes_is_printed_for_both_ways(fallbacks, capsys):
+    with torch.no_grad():
+        profile(fallbacks, "scatter", 1)
+    said = capsys.readouterr().out
+    assert "| by hand, profiled |" in said and "| below the gate, profiled |" in said
+    assert "plain |" in said.partition("below the gate, profiled")[2] and "wrapper's scattered sum" in said
