@@ -106,7 +106,8 @@ def _touches_memory(op: Instruction) -> bool:
     kinds = ("ld", "ldu", "st", "atom", "red", "multimem", "prefetch")
     if op.parts[0] in kinds:
         return not parts & {"param", "local"} and not any(p.startswith("shared") for p in parts)
-    return op.opcode.startswith(("cp.async.c", "cp.async.bulk.", "cp.reduce.async")) and "group" not in op.opcode
+    copies = ("cp.async.c", "cp.async.bulk.", "cp.reduce.async", "tensormap.cp")
+    return op.opcode.startswith(copies) and not parts & {"commit_group", "wait_group"}
 
 
 def _waited(op: Instruction, facts: Facts) -> Facts:
@@ -115,10 +116,14 @@ def _waited(op: Instruction, facts: Facts) -> Facts:
 
 def _goes_by_flags(body: list[Instruction]) -> bool:
     """A kernel that lets another start beside it and waits for none ahead (`admit_next`), or that starts so itself and
-    polls for what it reads until it waits at its end (`await_ahead`). `start_early` waits first."""
+    polls for what it reads until it waits at its end (`await_ahead`). `start_early` waits first, and so does every
+    partition of specialised warps."""
     said = [op.opcode for op in body if op.opcode.startswith("griddepcontrol")]
     wait, admit = "griddepcontrol.wait", "griddepcontrol.launch_dependents"
-    return wait not in said or (said != [wait, admit] and any(is_poll(op) for op in body))
+    if wait not in said or said == [wait, admit]:
+        return wait not in said
+    before = flow_forward(body, _waited, Facts({"beside"}))
+    return any(is_poll(op) and before[op] for op in body)
 
 
 @lint_rule("end-before-kernel-ahead", "ptx", nvidia_only=True)

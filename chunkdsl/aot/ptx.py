@@ -1,7 +1,7 @@
 """Read PTX text into functions, instructions and a control-flow graph, and run forward data flow over it.
 
 Inline asm keeps its own labels and braces, so labels are looked up from the innermost scope outwards. Operands are
-kept as text. Indirect branches may go to every label.
+kept as text. An indirect branch may go to the labels of its table, or to every label where that is not found.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def read_ptx(text: str) -> tuple[tuple[Instruction, ...], ...]:
     clean = re.sub(r"//[^\n]*", "", text)
     while header := re.compile(r"^\s*(?:\.visible |\.weak )*\.(?:entry|func)\b[^;{]*\{", re.M).search(clean, position):
         start = header.end()
-        instructions, labels, position = _read_body(clean, start, clean.count("\n", 0, start) + 1, files)
-        _link(instructions, labels)
+        instructions, labels, tables, position = _read_body(clean, start, clean.count("\n", 0, start) + 1, files)
+        _link(instructions, labels, tables)
         bodies.append(tuple(instructions))
     return tuple(bodies)
 
@@ -58,6 +58,8 @@ def read_ptx(text: str) -> tuple[tuple[Instruction, ...], ...]:
 def _read_body(text: str, position: int, line: int, files: dict[str, str]):
     instructions: list[Instruction] = []
     labels: dict[tuple[tuple[int, ...], str], int] = {}
+    tables: dict[str, list[str]] = {}  # of indirect branches
+    label = ""
     scope: tuple[int, ...] = ()
     scopes = 0
     place = None
@@ -72,20 +74,23 @@ def _read_body(text: str, position: int, line: int, files: dict[str, str]):
             scope = (*scope, scopes)
         elif piece == "}":
             if not scope:
-                return instructions, labels, found.end()
+                return instructions, labels, tables, found.end()
             scope = scope[:-1]
         elif found["label"]:
-            labels[scope, found["label"]] = len(instructions)
+            label = found["label"]
+            labels[scope, label] = len(instructions)
         elif found["statement"]:
             match = re.match(r"(?:@\s*(!?%?\w+)\s+)?([\w.:]+)\s*(.*);$", " ".join(piece.split()))
             if match and not match[2].startswith("."):
                 instructions.append(Instruction(line, match[1] or "", match[2], match[3], scope, place))
+            elif match and match[2] == ".branchtargets":
+                tables[label] = re.split(r"[\s,]+", match[3].strip())
         line += piece.count("\n")
         position = found.end() if piece else position + 1
-    return instructions, labels, position
+    return instructions, labels, tables, position
 
 
-def _link(instructions: list[Instruction], labels) -> None:
+def _link(instructions: list[Instruction], labels, tables: dict[str, list[str]]) -> None:
     def target(name: str, scope: tuple[int, ...]) -> list[Instruction]:
         for depth in range(len(scope), -1, -1):
             index = labels.get((scope[:depth], name))
@@ -98,7 +103,8 @@ def _link(instructions: list[Instruction], labels) -> None:
         if root == "bra":
             op.successors += target(op.operands.strip(), op.scope)
         elif root == "brx":
-            op.successors += [instructions[n] for n in labels.values() if n < len(instructions)]
+            table = tables.get(op.operands.split(",")[-1].strip(), [name for _, name in labels])
+            op.successors += [place for name in table for place in target(name, op.scope)]
         if root in ("bra", "brx", "ret", "exit", "trap") and not op.predicate:
             continue
         op.successors += instructions[i + 1 : i + 2]
