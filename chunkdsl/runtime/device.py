@@ -92,9 +92,8 @@ def bulk_wait(NVIDIA: tl.constexpr):
     """All bulk (TMA) stores of this thread are complete, not only read."""
     if NVIDIA:
         tl.inline_asm_elementwise(
-            "cp.async.bulk.wait_group 0; mov.u32 $0, 0;",
-            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
+            "cp.async.bulk.wait_group 0; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 @triton.jit
@@ -172,10 +171,12 @@ def alive(state):
 
 
 @triton.jit
-def set_flag(flag, epoch, state):
-    """Publish: everything that this program and those it has acquired from wrote is visible to whoever acquires it."""
+def set_flag(flag, epoch, state, live=None):
+    """Publish: all that this program and those it has acquired from wrote is visible to whoever acquires it. `live`:
+    what `alive` said, where it was asked before."""
+    live = alive(state) if live is None else live
     tl.debug_barrier()
-    tl.atomic_xchg(flag, epoch, mask=alive(state) != 0, sem="release", scope="sys")
+    tl.atomic_xchg(flag, epoch, mask=live != 0, sem="release", scope="sys")
 
 
 @triton.jit
@@ -297,10 +298,11 @@ def slot_of(epoch, SLOTS: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["active"])
-def open_call(state, word, active, HOST_WORD: tl.constexpr, SLOTS: tl.constexpr):
+def open_call(state, word, active, HOST_WORD: tl.constexpr, SLOTS: tl.constexpr, EARLY: tl.constexpr):
     """Advance the epoch; copy engines signal with the pinned host word. Epochs run through all 32 bits, as flags
     compare by signed difference. With three slots they go on with 4 after the last one, so that neighbours stay in
     neighbouring slots, of three (`slot_of`) and of two (`agree_call`)."""
+    admit_next(EARLY)
     if active != 0:
         epoch = tl.load(state) + 1
         if SLOTS == 3:

@@ -369,8 +369,8 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         return shared | {"W": self.world, "SLOTS": self.SLOTS, "NVIDIA": not self.machine.target.startswith("gfx")}
 
     def open(self, active, dims):
-        args = dict(state=self.state.local, word=self.word, active=active)
-        self.machine.launch(open_call, 1, args, dict(HOST_WORD=self.HOST_WORD, SLOTS=self.SLOTS), 1, 1)
+        m, args = self.machine, dict(state=self.state.local, word=self.word, active=active)
+        m.launch(open_call, 1, args, dict(HOST_WORD=self.HOST_WORD, SLOTS=self.SLOTS, EARLY=m.starts_beside()), 1, 1)
         if self.module.check_calls:
             self.agree_in_kernel(active, dims)
 

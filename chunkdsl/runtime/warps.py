@@ -151,8 +151,9 @@ def launch_warps(operation, kernel, tiles, args, chosen, active, kept=0):
     m = operation.machine
     sms = max(1, m.sms - kept)
     programs = max(1, cdiv(tiles, cdiv(max(1, tiles), sms)))
-    flags = dict(W=operation.world, SLOTS=operation.SLOTS, FUSED=True, TMA=True, NVIDIA=True, EVEN=True)
-    m.launch(kernel, programs, {**args, "active": active}, {**flags, **chosen}, 4, 1)
+    early = m.starts_beside()
+    flags = dict(W=operation.world, SLOTS=operation.SLOTS, FUSED=True, TMA=True, NVIDIA=True, EVEN=True, EARLY=early)
+    m.launch(kernel, programs, {**args, "active": active}, {**flags, **chosen}, 4, 1, early=early)
 
 
 def launch_with_movers(operation, kernel, tiles, args, chosen, active, mover, constants, programs, tickets, lane):

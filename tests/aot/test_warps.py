@@ -87,13 +87,32 @@ def test_a_fault_planted_in_it_is_found(compiled, name, kernel, text, other):
     assert LINTS[name].run(ptx.replace(text, other))
 
 
+WAIT = "griddepcontrol.wait;"
+
+
+@pytest.mark.parametrize("kernel", ["up_y_warps", "down_y_partial_warps", "every_y_partial_warps"])
+def test_every_partition_waits_for_the_kernels_ahead_before_it_looks_at_memory(compiled, kernel):
+    """It starts while they still run. Multipliers of `up` read a bias, others touch shared memory alone."""
+    rules = [LINTS[name].run for name in ("access-before-early-start", "end-before-kernel-ahead")]
+    first, *rest = compiled[kernel].ptx.split(WAIT)
+    found = 0
+    for i in range(len(rest)):
+        mutant = first + "".join((WAIT if i != k else "") + part for k, part in enumerate(rest))
+        found += any(rule(mutant) for rule in rules)
+    assert len(rest) == 5 and found == (5 if kernel == "up_y_warps" else 3)
+    admit = "griddepcontrol.launch_dependents;"
+    assert compiled[kernel].ptx.count(admit) == 1, "it lets the kernel behind start, once those ahead have ended"
+    hasty = compiled[kernel].ptx.replace(admit, "").replace("setmaxnreg", f"{admit} setmaxnreg", 1)
+    assert any(rule(hasty) for rule in rules)
+
+
 def test_spills_and_too_much_shared_memory_are_found(compiled):
     kernel = compiled["up_y_warps"]
     assert LINTS["spills"].run(dataclasses.replace(kernel, spills=64))
     assert LINTS["too-much-shared-memory"].run(dataclasses.replace(kernel, shared=kernel.shared + 4096))
 
 
-LOOP = "    tile = take(tickets)\n    while tile < tiles * W * active:\n"
+LOOP = "    active = active * ((both >> 32) == 0).to(tl.int32)\n    while tile < tiles * W * active:\n"
 
 
 LOOPS = (

@@ -72,8 +72,8 @@ def instrumented(text: str, plant: str = "") -> str:
         ("@triton.jit\ndef wait_flag(", NOTE + "@triton.jit\ndef wait_flag("),
         ("    return (seen - epoch >= 0).to(tl.int32)\n",
          f"    note({WAIT}, flag, epoch, state)\n    return (seen - epoch >= 0).to(tl.int32)\n"),
-        ("    tl.atomic_xchg(flag, epoch, mask=alive(state) != 0, sem=\"release\", scope=\"sys\")\n",
-         "    tl.atomic_xchg(flag, epoch, mask=alive(state) != 0, sem=\"release\", scope=\"sys\")\n"
+        ("    tl.atomic_xchg(flag, epoch, mask=live != 0, sem=\"release\", scope=\"sys\")\n",
+         "    tl.atomic_xchg(flag, epoch, mask=live != 0, sem=\"release\", scope=\"sys\")\n"
          f"    note({SIGNAL}, flag, epoch, state)\n"),
     )  # fmt: skip
     for old, new in places:

@@ -111,7 +111,7 @@ MOVES, TILES, PIECES, SIGNAL = "_moves.py.jinja", "tiles.py.jinja", "_pieces.py.
 CARRY, EPILOGUE, WAITS, PLACE = "_carry.py.jinja", "_epilogue.py.jinja", "_waits.py.jinja", "_place.py.jinja"
 HOPS, HOPS_SUMS, ROUTE_SUM = "_hops.py.jinja", "_hops_sums.py.jinja", "_route_sum.py.jinja"
 STORE, SUM, PRODUCT, TICKETS = "_store.py.jinja", "_sum.py.jinja", "_product.py.jinja", "_tickets.py.jinja"
-ALWAYS_ALIVE = (Edit("mask=alive(state) != 0,", ""),)  # a flag is set whether or not the instance is dead
+ALWAYS_ALIVE = (Edit("mask=live != 0,", ""),)  # a flag is set whether or not the instance is dead
 SILENT = {"silent": 1, "races": False}  # a dead program reads what it likes: races say nothing
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutant_faults import ALWAYS_ALIVE, EITHER, LOG, SILENT, SIM, Edit, Fault, in_module
 
 HELPER = "helper"
-SET = 'tl.atomic_xchg(flag, epoch, mask=alive(state) != 0, sem="release", scope="sys")'
+SET = 'tl.atomic_xchg(flag, epoch, mask=live != 0, sem="release", scope="sys")'
 ARRIVE = '    tl.debug_barrier()\n    before = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")'
 POLL = 'seen = tl.atomic_add(flag, 0, sem="acquire", scope="sys")'
 CLOSE_WAIT = "wait_flag(closed + peer, epoch, site, peer, state, state_peers, record, limit, W, NVIDIA)"

@@ -103,17 +103,17 @@ def test_a_prepared_launch_hands_triton_s_launcher_what_triton_would(two_ops, mo
         run=lambda *a: seen.append(a), function="function", packed_metadata="packed",
         launch_metadata=lambda grid, stream, *values: ("said", grid, stream),
     )  # fmt: skip
-    args, constants = {"state": None, "word": 5, "active": 1}, {"HOST_WORD": True, "SLOTS": 1}
+    args, constants = {"state": None, "word": 5, "active": 1}, {"HOST_WORD": True, "SLOTS": 1, "EARLY": False}
     again = machine.prepared(made, kernel, 3, args, constants, ("state",))
     again(["here"], machine.begin_play())
     hooks, note = triton.knobs.runtime.launch_enter_hook, lambda said: None
     hooks.add(note)
     again(["there"], machine.begin_play())
     hooks.remove(note)
-    assert kernel.arg_names == ["state", "word", "active", "HOST_WORD", "SLOTS"]
+    assert kernel.arg_names == ["state", "word", "active", "HOST_WORD", "SLOTS", "EARLY"]
     head, leave = (3, 1, 1, 77, "function", "packed"), triton.knobs.runtime.launch_exit_hook
-    assert seen[0] == (*head, None, None, None, "here", 5, 1, True, 1)
-    assert seen[1] == (*head, ("said", (3, 1, 1), 77), hooks, leave, "there", 5, 1, True, 1)
+    assert seen[0] == (*head, None, None, None, "here", 5, 1, True, 1, False)
+    assert seen[1] == (*head, ("said", (3, 1, 1), 77), hooks, leave, "there", 5, 1, True, 1, False)
     machine.PREPARES = False
     assert machine.prepared(made, kernel, 3, args, constants, ("state",)) is None
 
