@@ -92,7 +92,7 @@ FAULTS = (
     ),
     Fault(
         "no signal to the peer", "deal_store_columns", "missing signal", TEMPLATE, SIM,
-        in_template(SIGNAL, 'p.flag_at("out_arrived", view.holder,', 'p.flag_at("out_arrived", "rank",'),
+        in_template(SIGNAL, '"words_of(out_arrived, " ~ view.holder ~ ")"', '"words_of(out_arrived, rank)"'),
     ),
     Fault(
         "counts tiles of all columns", "deal_store_columns", "missing signal", TEMPLATE, SIM,

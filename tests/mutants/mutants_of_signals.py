@@ -6,7 +6,8 @@ from mutant_faults import EITHER, LOG, MOVES, PIECES, PRODUCT, SIGNAL, SIM, TILE
 
 TEMPLATE = "template"
 WAIT_LOOP = "for c in range(row // chunk, last // chunk + 1):"
-SIGNAL_LOOP = "for c in range(row // out_chunk, last // out_chunk + 1):"
+SIGNAL_LOOP = '"row // out_chunk, last // out_chunk + 1"'
+FLAGS = '{{ arrived | default("words_of(out_arrived, " ~ view.holder ~ ")") }}'
 MOVE_SIGNAL = "    if ok != 0:\n        if arrive({{ m }}_counters + target * {{ m }}_chunk_cap + c, pieces):"
 
 FAULTS = (
@@ -151,7 +152,7 @@ FAULTS = (
         "chunk off by one",
         TEMPLATE,
         SIM,
-        in_template(SIGNAL, SIGNAL_LOOP, "for c in range(row // out_chunk, last // out_chunk):"),
+        in_template(SIGNAL, SIGNAL_LOOP, '"row // out_chunk, last // out_chunk"'),
     ),
     Fault(
         "empty tiles signal nobody",
@@ -177,7 +178,7 @@ FAULTS = (
         "wrong owner of the flag",
         TEMPLATE,
         EITHER,
-        in_template(SIGNAL, '"out_arrived", view.holder, "rank *', '"out_arrived", "(owner + 1) % W", "rank *'),
+        in_template(SIGNAL, f"{FLAGS} + rank *", "words_of(out_arrived, (owner + 1) % W) + rank *"),
     ),
     Fault(
         "signal in the reader's name",
@@ -185,7 +186,7 @@ FAULTS = (
         "wrong word: the reader's number for the writer's",
         TEMPLATE,
         EITHER,
-        in_template(SIGNAL, '"out_arrived", view.holder, "rank *', '"out_arrived", view.holder, "owner *'),
+        in_template(SIGNAL, f"{FLAGS} + rank *", f"{FLAGS} + owner *"),
     ),
     Fault(
         "all-reduce leaves out one reader",
