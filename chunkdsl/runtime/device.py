@@ -101,9 +101,8 @@ def admit_next(EARLY: tl.constexpr):
     """Programmatic dependent launch (sm_90 and later): the kernel behind may start once all programs came here."""
     if EARLY:
         tl.inline_asm_elementwise(
-            "griddepcontrol.launch_dependents; mov.u32 $0, 0;",
-            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
+            "griddepcontrol.launch_dependents; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 @triton.jit
@@ -111,9 +110,8 @@ def await_ahead(EARLY: tl.constexpr):
     """The same: the kernels ahead have ended and what they wrote is visible. One that started beside them ends so."""
     if EARLY:
         tl.inline_asm_elementwise(
-            "griddepcontrol.wait; mov.u32 $0, 0;",
-            "=r", [], dtype=tl.int32, is_pure=False, pack=1,
-        )  # fmt: skip
+            "griddepcontrol.wait; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 @triton.jit
