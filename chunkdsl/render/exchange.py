@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from chunkdsl.plan.exchange import Exchange
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.render.environment import environment, plain_step
+from chunkdsl.render.straight import straight_steps
 from chunkdsl.render.switched import cuda_source, passes
 
 KINDS = {"bf16": 0, "f16": 1, "f32": 2}
@@ -30,6 +31,7 @@ def render_exchange(op: OpSchedule, schedule: Schedule, gradient: SimpleNamespac
         x=x,
         path=schedule.path,
         moves_only=moves_only(x),
+        straight=straight_steps(op),
         gradient=gradient,
         ranges=schedule.ranges,
         halves=(0,) if x.dtype == "f32" else (0, 1),

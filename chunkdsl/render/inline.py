@@ -35,6 +35,7 @@ FILES = (
     "sums.py",
     "layer.py",
     "failures.py",
+    "straight.py",
     "gated.py",
     "replay.py",
     "operation.py",

@@ -22,6 +22,7 @@ from chunkdsl.render.inline import needed_helpers
 from chunkdsl.render.memory import memory_entries
 from chunkdsl.render.route_sums import places_by_ranks
 from chunkdsl.render.sizes import dim_text
+from chunkdsl.render.straight import straight_steps
 from chunkdsl.render.units import is_even, vector_of
 from chunkdsl.render.view import LaunchView, cut_before, extent_text
 
@@ -209,6 +210,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         whole=whole_blocks(op),
         path=schedule.path,
         gradient=gradient_of(op, schedule),
+        straight=straight_steps(op),
         places=places_by_ranks(op, [route_world(schedule.mesh, op.over, w) for w in proven]),
         memory=memory_entries(op, TORCH),
         plain_names=plain_names(views),

@@ -8,22 +8,40 @@ options, that of torch.distributed is called.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.distributed as dist
+
+
+def copied(tensor):
+    """A contiguous tensor of the same values."""
+    return tensor.clone() if tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
 
 
 class Collectives:
     """What `Machine` needs of it: `world`, `rank`, `group`, and `_failed`, which makes an error of one."""
 
+    NAMES: ClassVar = {
+        "gather": ("AllgatherOptions", "all_gather_single", "_allgather_base"),
+        "scatter": ("ReduceScatterOptions", "reduce_scatter_single", "_reduce_scatter_base"),
+        "total": ("AllreduceOptions", "allreduce"),
+    }
     _backend, _all_reduce, _gather_into, _scatter_into = None, None, None, None
 
     @staticmethod
-    def direct_way(group, options, name, older=""):
-        """A function that hands tensors to the group's function `name`, or `older` where torch still calls it so.
-        AttributeError where it is not as it is known."""
-        call = getattr(group, name if hasattr(group, name) or not older else older)
+    def found(owner, options, name, older=""):
+        """(function `name` of a group or of its backend, or `older` where torch still calls it so, the options that it
+        takes last). AttributeError where it is not as it is known."""
+        call = getattr(owner, name if hasattr(owner, name) or not older else older)
         given = getattr(dist.distributed_c10d, options)()
         given.asyncOp = False
+        return call, given
+
+    @classmethod
+    def direct_way(cls, *what):
+        """A function that hands tensors to what `found` finds."""
+        call, given = cls.found(*what)
 
         def way(*tensors):
             work = call(*tensors, given)
@@ -45,14 +63,46 @@ class Collectives:
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # as it is called now
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         try:
-            self._all_reduce = self.direct_way(group, "AllreduceOptions", "allreduce")
-            names = ("all_gather_single", "_allgather_base"), ("reduce_scatter_single", "_reduce_scatter_base")
-            self._gather_into = self.direct_way(group, "AllgatherOptions", *names[0])
-            self._scatter_into = self.direct_way(group, "ReduceScatterOptions", *names[1])
+            self._all_reduce = self.direct_way(group, *self.NAMES["total"])
+            self._gather_into = self.direct_way(group, *self.NAMES["gather"])
+            self._scatter_into = self.direct_way(group, *self.NAMES["scatter"])
         except AttributeError:
             self._all_reduce = lambda tensors: dist.all_reduce(*tensors, group=group)
             self._gather_into = lambda out, tensor: gather(out, tensor, group=group)
             self._scatter_into = lambda out, tensor: scatter(out, tensor, group=group)
+
+    def straight_step(self, kind, shape, copy=False):
+        """A collective of calls that come again, as a function of a tensor alone: `gather` into a tensor of `shape`,
+        `scatter` the sum over ranks into one, `total` in place or of a `copy`. It is the backend's own function, past
+        torch's dispatcher: for calls that nobody looks at. None without NCCL, or where it is not as it is known."""
+        if self.group is None or not self._by_nccl():  # ranks of one process have no group
+            return None
+        try:
+            call, given = self.found(self.group._get_backend(self.device), *self.NAMES[kind])
+        except (AttributeError, RuntimeError):
+            return None
+
+        def into(tensor):
+            out = tensor.new_empty(shape)
+            try:
+                work = call(out, tensor.contiguous(), given)
+                if work is not None:
+                    work.wait()
+            except RuntimeError as error:
+                raise self._failed("a gather" if kind == "gather" else "a reduction", error) from error
+            return out
+
+        def total(tensor):
+            out = copied(tensor) if copy else tensor
+            try:
+                work = call([out], given)
+                if work is not None:
+                    work.wait()
+            except RuntimeError as error:
+                raise self._failed("a reduction", error) from error
+            return out
+
+        return total if kind == "total" else into
 
     def _leave_group(self):
         self.group = self._backend = self._all_reduce = self._gather_into = self._scatter_into = None
@@ -97,7 +147,7 @@ class Collectives:
     def total(self, tensor, own=False):
         """The sum over ranks, in whatever order the library adds. `own`: it may take the place of the tensor.
         Collective."""
-        out = tensor if own and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
+        out = tensor if own and tensor.is_contiguous() else copied(tensor)
         try:
             if self._by_nccl():
                 self._all_reduce([out])

@@ -124,20 +124,27 @@ def as_declared(operation, args):
     ]
 
 
+# Looked up once, as they are asked at every call.
+is_profiled = torch.autograd._profiler_enabled
+is_cast = torch._C._is_any_autocast_enabled
+is_traced = torch._C._get_tracing_state
+modes_here = torch._C._len_torch_dispatch_stack
+function_modes_here = torch._C._len_torch_function_stack
+transform_here = torch._C._functorch.peek_interpreter_stack
+wants_gradients = torch.is_grad_enabled
+PLAIN_KINDS = (torch.Tensor, torch.nn.Parameter)
+
+
 def unobserved(tensors):
     """Does nobody but the caller see this call? No tracer, mode, transform, profiler or autocast, no gradient, and
     tensors of no other class. Then it goes past torch's dispatcher, which costs the host more than most launches."""
-    c = torch._C
-    if torch.autograd._profiler_enabled() or c._is_any_autocast_enabled() or c._get_tracing_state() is not None:
+    if is_profiled() or is_cast() or is_traced() is not None or modes_here() or function_modes_here():
         return False
-    if c._len_torch_dispatch_stack() or c._len_torch_function_stack():
+    if transform_here() is not None or forward_ad._current_level >= 0:
         return False
-    if c._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
-        return False
-    plain, parameter, gradients = torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled()
+    gradients = wants_gradients()
     for t in tensors:
-        kind = type(t)
-        if (kind is not plain and kind is not parameter) or (gradients and t.requires_grad):
+        if type(t) not in PLAIN_KINDS or (gradients and t.requires_grad):
             return False
     return True
 

@@ -126,4 +126,4 @@ class Failures(Arguments):
         for name, value in list(vars(self).items()):
             if isinstance(value, torch.Tensor) or hasattr(value, "addresses"):
                 setattr(self, name, None)
-        self.closed_because, self.tapes, self.repeats = reason, {}, None
+        self.closed_because, self.tapes, self.straight, self.repeats = reason, {}, {}, None

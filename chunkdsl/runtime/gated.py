@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import warnings
 
-from chunkdsl.runtime.apart import keep_apart
-from chunkdsl.runtime.dispatch import say_changed
 from chunkdsl.runtime.failures import Failures
-from chunkdsl.runtime.plain import own_memory
+from chunkdsl.runtime.straight import StraightCalls
 
 
-class GatedCalls(Failures):
+class GatedCalls(StraightCalls, Failures):
     """GATES, EAGER_GATES: (ranks, dim, least size of it) from how many ranks on which gate holds; no dim: always, or
     never where the size is None. EAGER_GATES: of calls outside of CUDA graphs; (): the same."""
 
@@ -25,7 +23,7 @@ class GatedCalls(Failures):
 
     def set_gates(self, ranks):
         # By keys of calls (`key_of`): the sizes of a fallback; why the gate sends one the unfused way, and its sizes.
-        # Of `straight` the sizes: calls whose gate sends them to the library, as often as they come.
+        # Of `straight` a function of the tensors: calls whose gate sends them to the library, as often as they come.
         self.bound, self.below, self.straight = {}, {}, {}
         self.gate = self.gate_for(self.GATES, ranks)
         self.eager_gate = self.gate_for(self.EAGER_GATES or self.GATES, ranks)
@@ -68,23 +66,6 @@ class GatedCalls(Failures):
             tensors, dims = self.agreed(tensors, given, strict=False)
             self.note(self.bound, key, dims)
         return self.run_plain(dims, tensors)
-
-    def run_straight(self, dims, tensors):
-        """A call of known sizes below a closed gate, with as little of the host's time as it takes: the library's part
-        of such a call is all that it has to gain."""
-        if self.closed_because or self.machine.failure or self.verdict.value:
-            self.check()
-        if self.INOUT:
-            keep_apart(self, tensors)
-        try:
-            values = self.plain(dims, *tensors)
-            result = own_memory(values[0]) if len(values) == 1 else tuple(map(own_memory, values))
-        except (Exception, KeyboardInterrupt) as error:
-            self.leave_peers(error)
-            raise
-        if self.INOUT:
-            say_changed(self, tensors)
-        return result
 
     def run_unfused(self, reason, dims, tensors, out=None):
         """The results of a call that does not run fused."""

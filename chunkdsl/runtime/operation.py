@@ -121,9 +121,9 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         direct = out is None and not torch.compiler.is_compiling() and unobserved(tensors)
         if direct:
             key = self.key_of(tensors, given)
-            dims = self.straight.get(key)
-            if dims is not None:
-                return self.run_straight(dims, tensors)
+            straight = self.straight.get(key)
+            if straight is not None:
+                return straight(*tensors)
         self.count(tensors, given)
         sizes = {name: given.get(name) for name in self.RANGES}
         if direct:
@@ -166,7 +166,7 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
             if reason is not None:
                 self.note(self.below, key, (reason, dims))
                 if self.why_not is None and self.FALLBACK != "exact" and not self.BODIES:
-                    self.note(self.straight, key, dims)
+                    self.note(self.straight, key, self.straight_call(dims, tensors))
                 return self.run_unfused(reason, dims, tensors, out)
         if shapes is None or out is not None:
             results = self.results(dims, out)

@@ -13,6 +13,7 @@ import pstats
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -51,19 +52,23 @@ def burst_us(call: Callable, settle: Callable, rounds: int, calls: int = 32) -> 
 
 
 def collectives(machine, x: torch.Tensor) -> dict[str, Callable]:
-    """The collectives of fallbacks on rows `x`, as the wrapper starts them and as torch.distributed does."""
+    """The collectives of fallbacks on rows `x`: as the wrapper starts them; in calls that go straight, past the
+    dispatcher; as torch.distributed does."""
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     whole, total = x.new_empty((machine.world * x.shape[0], *x.shape[1:])), x.clone()
     part = x.new_empty((x.shape[0] // machine.world, *x.shape[1:]))
     made = {
         "wrapper's gather, with its memory": lambda: machine.gather(x, flat=True),
+        "straight gather, with its memory": partial(machine.straight_step("gather", whole.shape), x),
         "torch.distributed's gather, without": lambda: gather(whole, x, group=machine.group),
         "wrapper's sum, in place": lambda: machine.total(total, own=True),
+        "straight sum, in place": partial(machine.straight_step("total", None), total),
         "torch.distributed's sum, in place": lambda: dist.all_reduce(total, group=machine.group),
     }
     if part.shape[0] * machine.world == x.shape[0]:
         made["wrapper's scattered sum, with its memory"] = lambda: machine.total_shard(x, part.shape[0])
+        made["straight scattered sum, with its memory"] = partial(machine.straight_step("scatter", part.shape), x)
         made["torch.distributed's scattered sum, without"] = lambda: scatter(part, x, group=machine.group)
     return made
 

@@ -3,9 +3,10 @@ the machine."""
 
 import pytest
 import torch
-from fallback_cost import built, counted, idle_group, profile, ways
+from fallback_cost import ROWS, built, counted, idle_group, profile, ways
+from host_cost import local_tensors
 
-MORE = 24  # calls of functions, Python's and built-in ones, that a call may make beyond those by hand
+MORE, FALLBACK_MORE = 8, 24  # calls of functions, built-in ones too, beyond those by hand: below a gate; of `fallback`
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +23,28 @@ def more(found, way):
 def test_below_a_closed_gate_a_call_is_hardly_more_than_the_library_s(fallbacks, name):
     with torch.no_grad():
         found = ways(fallbacks, name)
-        assert 0 < more(found, "below the gate") <= MORE and 0 < more(found, "fallback") <= MORE
+        assert more(found, "below the gate") <= MORE and 0 < more(found, "fallback") <= FALLBACK_MORE
         op = getattr(fallbacks, name)
         op.replays = False  # each call is looked at as if it were the first of its sizes
         looked_at = more(found, "below the gate")
         op.replays = True
-        assert looked_at > 2 * MORE
+        assert looked_at > 6 * MORE
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS + 1])
+@pytest.mark.parametrize("name", ["gather", "scatter", "reduce", "small"])
+def test_calls_put_together_once_give_what_the_fallback_does(fallbacks, name, rows, monkeypatch):
+    """Those whose rows are cut equally need no `plain`; a sum of rows of all ranks is never cut."""
+    op = getattr(fallbacks, name)
+    tensors = [torch.randint_like(t, -4, 5) for t in local_tensors(op, {"M": rows}, "cpu")]
+    kept, asked, plain = [t.clone() for t in tensors], [], op.plain
+    wanted = op.fallback(*tensors, M=rows)
+    assert torch.equal(op(*tensors, M=rows), wanted)  # the first call of its sizes
+    monkeypatch.setattr(op, "plain", lambda *given: asked.append(1) or plain(*given))
+    for given in (tensors, [t.t().contiguous().t() for t in tensors]):
+        made = op(*given, M=rows)
+        assert torch.equal(made, wanted) and made.is_contiguous() and made is not given[0]
+    assert all(map(torch.equal, tensors, kept)) and bool(asked) == (rows % 2 == 1 and name in ("gather", "scatter"))
 
 
 def test_where_the_time_goes_is_printed_for_both_ways(fallbacks, capsys):
@@ -35,4 +52,4 @@ def test_where_the_time_goes_is_printed_for_both_ways(fallbacks, capsys):
         profile(fallbacks, "scatter", 1)
     said = capsys.readouterr().out
     assert "| by hand, profiled |" in said and "| below the gate, profiled |" in said
-    assert "plain |" in said.partition("below the gate, profiled")[2] and "wrapper's scattered sum" in said
+    assert "new_empty" in said.partition("below the gate, profiled")[2] and "wrapper's scattered sum" in said

@@ -20,7 +20,7 @@ def group(tmp_path_factory):
 
 
 class Alone(Collectives):
-    world, rank = 1, 0
+    world, rank, device = 1, 0, torch.device("cpu")
 
     def __init__(self, group, backend):
         self.group, self._backend = group, backend
@@ -50,6 +50,27 @@ def test_every_way_gives_the_same(machine):
 def test_an_error_names_the_collective_in_every_way(machine):
     with pytest.raises(ValueError, match="a reduction failed: "):
         machine.total(torch.zeros(2, dtype=torch.int16))
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter", "total"])
+def test_steps_of_calls_that_come_again_are_the_backend_s_own(group, kind):
+    machine, x = Alone(group, "nccl"), torch.arange(12.0).view(4, 3)
+    step = machine.straight_step(kind, (4, 3))
+    made = step(x), step(x.t().contiguous().t())
+    assert all(torch.equal(y, x) and y.is_contiguous() for y in made[: 2 - (kind == "total")])
+    assert (made[0] is x) == (kind == "total") and machine.straight_step("total", (4, 3), copy=True)(x) is not x
+    odd = torch.zeros(4, 3, dtype=torch.int16)
+    with pytest.raises(ValueError, match="a gather failed: " if kind == "gather" else "a reduction failed: "):
+        (machine.straight_step(kind, (5, 5)) if kind != "total" else step)(odd)
+    assert Alone(group, "gloo").straight_step(kind, (4, 3)) is None
+    kinds, work = [], SimpleNamespace(wait=lambda: kinds.append("waited for"))
+    function = lambda *given: kinds.append(all(t.is_contiguous() for t in given[:-1])) or work  # noqa: E731
+    backend = SimpleNamespace(_allgather_base=function, _reduce_scatter_base=function, allreduce=lambda *given: work)
+    machine.group = SimpleNamespace(_get_backend=lambda device: backend)  # one that finishes later
+    machine.straight_step(kind, (4, 3))(x.t().contiguous().t())
+    assert kinds == [True, "waited for"][kind == "total" :]
+    for machine.group in (SimpleNamespace(), None):  # shows no backend; ranks of one process
+        assert machine.straight_step(kind, (4, 3)) is None
 
 
 def test_what_a_group_does_later_is_waited_for_and_no_group_is_kept(group):

@@ -233,7 +233,7 @@ def test_what_is_updated_in_place_is_given_once(ops, monkeypatch):
             op(p, p, g)
         monkeypatch.setattr(op, "meets", False)
         monkeypatch.setattr(op, "verdict", SimpleNamespace(value=0), raising=False)
-        monkeypatch.setitem(op.straight, op.key_of((p, r, g), {}), {"M": 6})
+        monkeypatch.setitem(op.straight, op.key_of((p, r, g), {}), op.straight_call({"M": 6}, (p, r, g)))
     both = torch.zeros(6, 32, dtype=torch.bfloat16)
     assert not share_memory(both[:, :16], both[:, 16:]) and share_memory(both[:, :16], both[:, 15:])
     assert not share_memory(both[:3], both[3:]) and not share_memory(both[:0], both)
