@@ -1,9 +1,9 @@
 """Layers of Llama 3.1 and Qwen2 over all GPUs of a host (their sizes are those of two): all-gather + GEMM, GEMM +
 reduce-scatter and GEMM + all-reduce against NCCL + cuBLAS, and against the longer of the two by itself.
 
-    for f in ag rs ar ar_one ar_interleaved; do chunkdsl build tests/bench/specs/layers_$f.chunk; done
+    for f in ag ag_push rs ar ar_one ar_interleaved; do chunkdsl build tests/bench/specs/layers_$f.chunk; done
     export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0
-    python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,reduce,oneshot,interleaved] [--gated]
+    python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,pushed,reduce,oneshot] [--gated]
 
 Bits are compared first: fused by each of the two kernels, with `exact`. Medians of the slowest rank, interleaved, in
 CUDA graphs of 4 to 40 calls (about 4 ms) and (ours and the library's) eagerly. Kernels are compiled beforehand, a
@@ -38,6 +38,8 @@ from timing import capture, interleaved
 LAYERS = {  # op: (model, columns of the product; 0: the spec says them)
     "gather_4096": (("Llama 3.1 8B", 28672),),
     "gather_8192": (("Llama 3.1 70B", 57344), ("Qwen2 72B", 59136)),
+    **{f"{side}_4096": (("Llama 3.1 8B", 28672),) for side in ("pushed", "pulled")},
+    **{f"{side}_8192": (("Llama 3.1 70B", 57344),) for side in ("pushed", "pulled")},
     "scatter_14336": (("Llama 3.1 8B", 0),),
     "scatter_28672": (("Llama 3.1 70B", 0),),
     "scatter_29568": (("Qwen2 72B", 0),),
@@ -51,8 +53,9 @@ LAYERS = {  # op: (model, columns of the product; 0: the spec says them)
     "interleaved_28672": (("Llama 3.1 70B", 0),),
     "interleaved_29568": (("Qwen2 72B", 0),),
 }
-STEMS = {"gather": "layers_ag", "scatter": "layers_rs", "reduce": "layers_ar", "oneshot": "layers_ar_one",
-         "interleaved": "layers_ar_interleaved"}  # fmt: skip
+STEMS = {"gather": "layers_ag", "pushed": "layers_ag_push", "pulled": "layers_ag_push", "scatter": "layers_rs",
+         "reduce": "layers_ar", "oneshot": "layers_ar_one", "interleaved": "layers_ar_interleaved"}  # fmt: skip
+GATHERS = ("gather", "pushed", "pulled")
 GRAPH_US = 4000  # of work in what is timed: ranks start up to 100 us apart, and that is shared by its calls
 COLUMNS = (
     "op", "model", "M", "cuBLAS", "NCCL", "NCCL + cuBLAS", "ours", "ours / longer", "over NCCL + cuBLAS",
@@ -77,7 +80,7 @@ def compile_op(name: str, gpu: int, world: int) -> str:
 def communicate(name: str, x: torch.Tensor, product: torch.Tensor):
     """The collective alone, as NCCL does it."""
     world = dist.get_world_size()
-    if name.startswith("gather"):
+    if name.startswith(GATHERS):
         into = x.new_empty((world * x.shape[0], x.shape[1]))
         return lambda: dist.all_gather_into_tensor(into, x)
     if name.startswith("scatter"):
@@ -100,7 +103,7 @@ def row(m, name: str, model: str, rows: int, columns: int, args) -> str:
     op, rank = getattr(m, name), dist.get_rank()
     dims = {"M": rows} | ({"N": columns} if columns else {})
     x, w = inputs(op, dims, rank, 7)
-    whole = torch.cat([x] * dist.get_world_size()) if name.startswith("gather") else x
+    whole = torch.cat([x] * dist.get_world_size()) if name.startswith(GATHERS) else x
     product = torch.mm(whole, w.t())
     fallback = op.fallback(x, w, **dims)
     exact, equal = op.exact(x, w, **dims), True
