@@ -78,11 +78,11 @@ def test_the_report_shows_every_part(capsys):
     assert "rank 3 of 4 over nvlink; M = 1024" in lines
     route = r"all_gather\(x\) route swizzle direct [+-][\d.]+ % spreads the ranks' reads over different peers"
     assert any(re.fullmatch(route, line) for line in lines)
-    assert "3 mlp_h 10 all shards own, next ranks 64x64x32 64 = 4 x 4 x 4" in lines
-    assert "4 mlp_x_gathered_move 10 24 copies" in lines
+    assert "2 mlp_h 10 all shards own, previous ranks 64x64x32 64 = 4 x 4 x 4" in lines
+    assert "3 mlp_x_gathered_move 10 24 copies" in lines
     assert "mlp_y_partial 4 100 + 8, 4 stages 124 + 8, 4 stages 128 + 8, 4 stages 128 + 8, 4 stages" in lines
     assert "mlp_x_gathered 64 rows 64 4 4 64 KiB" in lines and "mlp_y_stage 2 per shard 128 2 4 128 KiB" in lines
-    assert "mlp_x_gathered 0, 1, 2 -> 3 4 256 KiB 768 KiB pull, copy_engine copy engine" in lines
+    assert "mlp_x_gathered 3 -> 0, 1, 2 4 256 KiB 768 KiB push, copy_engine copy engine" in lines
     assert "mlp_y_stage 3 -> 0, 1, 2 2 256 KiB 768 KiB push, tma 8 programs" in lines
     assert "mlp_closed finished reading 4 4 4" in lines
     assert "mlp_x_gathered symmetric 1,024 x 512 bf16 1 1 MiB" in lines
@@ -238,7 +238,7 @@ def test_bytes_on_the_link_are_those_of_a_gather_and_a_scatter(world, rows, caps
         gathered, scattered = others * ROW, own * (world - 1) * ROW
         assert s["received_bytes"] == gathered + scattered
         assert s["sent_bytes"] == own * (world - 1) * ROW + others * ROW
-        assert sum(t["bytes"] for t in s["transfers"]) == gathered + others * ROW  # it pulls x and pushes sums
+        assert sum(t["bytes"] for t in s["transfers"]) == s["sent_bytes"]  # it pushes x and sums
 
 
 def test_signals_and_transfers_of_all_ranks_agree(capsys):
@@ -255,8 +255,10 @@ def test_signals_and_transfers_of_all_ranks_agree(capsys):
 def test_copy_engine_chunks_without_rows_still_send_their_flag_word(capsys):
     s = plans(capsys, "mlp.chunk", "--dim", "M=2")[0]["summary"]  # ranks 2 and 3 hold no row
     copies = next(x for x in s["started"] if x["kind"] == "copies")
-    assert copies["copies"] == 1 + 3  # the row of rank 1; a flag word for each of three shards
-    assert [t["source"] for t in s["transfers"] if t["side"] == "pull"] == [1]
+    assert copies["copies"] == 3 + 3  # the row of this rank and a flag word to each of three peers
+    assert copies["text"].endswith(", from x itself")
+    idle = plans(capsys, "mlp.chunk", "--dim", "M=2", "--rank", "3")[0]["summary"]
+    assert next(x for x in idle["started"] if x["kind"] == "copies")["copies"] == 0 + 3
 
 
 # ---- small all-reduces

@@ -190,7 +190,7 @@ def test_values_of_a_small_all_reduce_are_accepted(value):
 
 
 @pytest.mark.parametrize("collective, policy, expected", [
-    ("all_gather", "", dict(route="swizzle", via="copy_engine", side="pull", order="arrival", buffers="1",
+    ("all_gather", "", dict(route="swizzle", via="copy_engine", side="push", order="arrival", buffers="1",
                             chunk="4 MiB", tile="128x256x64")),
     ("all_gather", "route = ring", dict(via="ldst", side="push", place="own_sms(16)")),
     ("all_gather", "place = co_located", dict(via="ldst", side="push")),

@@ -66,13 +66,17 @@ class Choices:
         """The policy is one for programs: it has a place, or several buffers, and copy engines need fixed addresses."""
         return self.policy.place is not None or self.policy.buffers not in (None, 1)
 
-    def gather(self) -> dict:
-        """route, via, side, place, programs, order of an all-gather."""
+    def gather(self, stays: bool = False) -> dict:
+        """route, via, side, place, programs, order of an all-gather. `stays`: who reads it can take the own shard from
+        where the caller has it (in_place.py)."""
         route = self.pick("route", "swizzle", "spreads the ranks' reads over different peers")
         default_via = "ldst" if route == "ring" or self.not_for_engines else "copy_engine"
         via = self.pick("via", default_via, "copy engines leave the multiprocessors to the tiles")
-        side = "push" if route == "ring" else "pull" if via == "copy_engine" else "push"
-        side = self.pick("side", side, "one staged copy serves every reader" if side == "pull" else "no entry barrier")
+        side = "pull" if via == "copy_engine" and route != "ring" and not stays else "push"
+        why = "one staged copy serves every reader" if side == "pull" else "no entry barrier"
+        if via == "copy_engine" and stays:
+            why = "the shard goes from where the caller has it: nothing is staged"
+        side = self.pick("side", side, why)
         place = self.policy.place
         if via != "copy_engine":
             place = self.pick("place", Place("own_sms", 16), "16 programs fill a link", "own_sms(16)")

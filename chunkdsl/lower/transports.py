@@ -11,6 +11,7 @@ from chunkdsl.ir.policy import ChunkCount
 from chunkdsl.ir.types import SymSize, dims_in, evaluate
 from chunkdsl.lower.choices import Choices, rows_tiling
 from chunkdsl.lower.facts import Refused
+from chunkdsl.lower.in_place import may_stay
 from chunkdsl.lower.library import LibraryLaunches
 from chunkdsl.lower.routed import (
     built_in,
@@ -45,7 +46,7 @@ class Transports(LibraryLaunches):
             return self.gathers[value]
         source, _ = self._place(value.args[0], f"{name}_shard")
         name = f"{source}_gathered" if source.startswith(f"{self.op.name}_") else f"{self.op.name}_{source}_gathered"
-        name = self._fresh(name, "", "_arrived", "_ready", "_pieces", "_copies")
+        name = self._fresh(name, "", "_arrived", "_ready", "_pieces", "_copies", "_own")
         dtype, cols, rows = self._dtype(value), self._cols(value), self._rows(value)
         layout = self._row_layout(value.args[0])
         settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices, self.settled)
@@ -54,7 +55,7 @@ class Transports(LibraryLaunches):
         if not settle.ok:
             raise Refused
         if routing is None:
-            info = settle.gather()
+            info = settle.gather(may_stay(value, self.op) and value not in self.for_library)
             info["chunk"] = settle.chunk_rows(row_bytes, value in self.for_library)
         else:
             shard = layout.shard(evaluate(rows, self.highs), self.world)

@@ -88,7 +88,8 @@ class Operand:
     """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts (a stage
     of partial sums); at (contracted over its rows) and fold (added up over its rows) of launches over rows.
     layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
-    block (r, by slot), own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension."""
+    block (r, by slot), own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension. `own`: the parameter
+    that has the rows of this rank's shard, which a padded source then lacks."""
 
     name: str
     role: str
@@ -98,6 +99,7 @@ class Operand:
     transposed: bool = False
     pick: int | None = None
     arrived: str | None = None  # flags that guard it
+    own: str | None = None
 
 
 @record
@@ -171,7 +173,8 @@ class Destination:
 class Moves:
     """Chunks carried by programs of the launch (or by a copy lane: via copy_engine).
 
-    kind gather: own shard -> peers' `buffer`. kind scatter: partials for a shard -> its owner's stage.
+    kind gather: own shard -> peers' `buffer`, from its place in that (`source`) or from where the caller has it
+    (`source` a parameter: copies alone). kind scatter: partials for a shard -> its owner's stage.
     kind deal: the part of `source` (of the operand, of its staged copy if others read it, or of what the launch's tiles
     hand over) that is another's -> `buffer`.
     route walk of peers (None: ring, or the `routing` of a plan, which also says who sends and who fetches).
@@ -212,7 +215,8 @@ class Moves:
 @record
 class Staging:
     """Copy of this rank's shard of `source` into its own place of a gathered buffer, before anything is sent. With an
-    deal: of the part that it keeps, and of all of it to `sent`, where there is one."""
+    deal: of the part that it keeps, and of all of it to `sent`, where there is one. `in_place`: only `exact` makes it;
+    else nobody reads that place, as copies and tiles take the shard from `source`."""
 
     name: str
     source: str
@@ -225,6 +229,7 @@ class Staging:
     line: int
     deal: Deal | None = None
     sent: str | None = None
+    in_place: bool = False
 
 
 @record

@@ -13,6 +13,7 @@ with this plan by the simulator's conformance check.
     unroll_kernels.py    programs of users' kernels: the same of row blocks that may straddle shards
     unroll_accesses.py   tiles: regions that they read and write
     unroll_deal.py   all_to_all: the same for its staging, moves and tiles
+    unroll_given.py      parameters that copies and tiles read where the caller has them
     unroll_frame.py      what the tasks of one launch in one call share
     unroll_contents.py   names of values and their addends
     unroll_exchange.py   small all-reduces, which are one launch of their own kind
@@ -35,6 +36,7 @@ from chunkdsl.plan.unroll_book import Book
 from chunkdsl.plan.unroll_contents import Contents
 from chunkdsl.plan.unroll_exchange import unroll_exchange
 from chunkdsl.plan.unroll_frame import Frame
+from chunkdsl.plan.unroll_given import given, given_buffers
 from chunkdsl.plan.unroll_kernels import add_programs
 from chunkdsl.plan.unroll_library import add_calls
 from chunkdsl.plan.unroll_moves import add_chunk, add_copies, add_move, add_moves, add_staging
@@ -59,7 +61,7 @@ def unroll(
     book, contents = Book(op, world, bounds), Contents(op, world)
     for call, dims in enumerate(calls):
         for rank in range(world):
-            book.main(rank, call, "start", op.line, "call begins")
+            book.main(rank, call, "start", op.line, "call begins", accesses=given(op, world, rank, dims))
         ahead: list[Ends] = []  # of launches that run while the next one may start
         for n in op.launches:
             if not n.beside:
@@ -199,6 +201,7 @@ def _buffers(op: OpSchedule, world: int, calls: int, bounds: Dims) -> Iterator[B
         rows = evaluate(b.rows, bounds) if b.groups == "whole" and b.kind == "local" else g.stride
         rows *= 1 if b.groups in ("whole", "shard") else b.routing.places(grid) if b.routing else world
         yield Buffer(b.name, b.kind, b.dtype, max(1, rows), max(1, nominal_size(b.cols, bounds, world)), b.slots)
+    yield from given_buffers(op, world, bounds)
     for r in op.results:
         *rows, cols = (max(1, evaluate(e.size, bounds)) for e in r.shape)  # a vector is a matrix of one row
         for name in r.written:

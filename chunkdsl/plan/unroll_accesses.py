@@ -1,6 +1,6 @@
 """Regions that the tiles of a launch read and write: rows first..live of shard `owner`, all columns.
 
-Parameters of the op are not in the plan: nobody writes them during a call.
+Parameters of the op are not in the plan: nobody writes them during a call. But for those of `unroll_given`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.storage import OWN
 from chunkdsl.plan.unroll_deal import arrived, dealt
 from chunkdsl.plan.unroll_frame import Frame
+from chunkdsl.plan.unroll_given import given_reads
 
 Box = Callable[[str, int, int, int], Region]  # (buffer, rank, slot, first row)
 
@@ -43,7 +44,9 @@ def operand_reads(f: Frame, rank: int, owner: int, first: int, live: int) -> lis
         kind = f.kinds.get(o.source)
         if kind is None or o.role not in ("a", "full"):
             continue
-        if o.source in f.deals:
+        if o.own and owner == rank:
+            found += given_reads(f, o.own, o.source, rank, first, live)
+        elif o.source in f.deals:
             found += arrived(f, o.source, f.deals[o.source], rank, owner, first, live)
         elif kind == "symmetric":
             at = owner * g.stride

@@ -205,6 +205,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         beside=[f"{v.launch.name}_movers" for v in views if v.warps and v.own_last],
         host_word=any(v.copies for v in views),
         gathered=gathered(op),
+        stays=[s.source for n in op.launches for s in stagings(n) if s.in_place],
         stage_block=(stage_tiling(op).piece_rows, stage_tiling(op).piece_cols),
         matrices=matrices(op),
         whole=whole_blocks(op),
@@ -250,12 +251,12 @@ def stage_tiling(op: OpSchedule):
 
 def gathered(op: OpSchedule) -> list[tuple[str, str, str, tuple[str, ...]]]:
     """(parameter, gathered buffer, its row dim, axes that cut it before those of the op), for parameters that may be
-    produced in place."""
+    produced in place. Not those that stay where they are: they have no place there."""
     names = {p.name for p in op.parameters}
     found = []
     for n in op.launches:
         for s in stagings(n):
-            if not s.deal and s.source in names:
+            if not (s.deal or s.in_place) and s.source in names:
                 rows, before = cut_before(s.rows)
                 found.append((s.source, s.buffer, rows.name if isinstance(rows, DimRef) else "", before))
     return found

@@ -256,8 +256,7 @@ class LaunchView:
             Argument("record", "self.record", "self.record"),
             Argument("tickets", f"self._{n.name}_tickets", f"self._{n.name}_tickets"),
         )
-        for name in ("limit", "rank", "rows", "shard", "stride"):
-            yield Argument(name, name, name, True)
+        yield from (Argument(x, x, x, True) for x in ("limit", "rank", "rows", "shard", "stride"))
         if n.sliced:
             many = suits_slices(n, self.tiles_of('constants["BM"]'))
             yield Argument("slices", *[f"4 if {many} else 1"] * 2, True)
@@ -289,9 +288,11 @@ class LaunchView:
                 yield Argument(name, text, "None", integer)
         for b in ([n.a] if n.a else []) + [p.b for p in n.products]:
             kind = b.role if b.role in ("a", "at") else "bt" if b.transposed else "b"
-            text = f'"{kind}", {self._tensor(b)}, constants, {self.tma}, {self._logical_cols(b)})'
+            text = f'"{kind}", {{}}, constants, {self.tma}, {self._logical_cols(b)})'
             fused = f"warp_matrix(self, {text.replace('constants', 'chosen')}" if self.warps else f"self.matrix({text}"
-            yield Argument(b.name, fused, f"self.matrix({text}")
+            tensors = {b.name: self._tensor(b)} | ({f"{b.name}_own": self._source(b.own)} if b.own else {})
+            for name, tensor in tensors.items():
+                yield Argument(name, fused.format(tensor), f"self.matrix({text}".format(tensor))
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)
             if b.layout in SLOTTED:
                 spanned = n.over or (n.ahead and b is not n.a)

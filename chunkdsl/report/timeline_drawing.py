@@ -72,7 +72,7 @@ class Track:
 def tracks(p: Prediction) -> list[dict[str, Track]]:
     """For each rank its tracks by name, in order. Every task of the plan has one bar."""
     heights = {b.name: max(1, b.rows // p.plan.world) for b in p.plan.buffers}
-    symmetric = {b.name for b in p.plan.buffers if b.kind == "symmetric"}
+    kinds = {b.name: b.kind for b in p.plan.buffers}
     lane_of = lane_namer(p.plan)
     named = signal_texts(p.plan)
     found: list[dict[str, Track]] = [{} for _ in range(p.plan.world)]
@@ -81,7 +81,7 @@ def tracks(p: Prediction) -> list[dict[str, Track]]:
         task, span = p.plan.tasks[i], p.spans[i]
         name = lane_of(task)
         track = found[task.rank].setdefault(name, Track(name))
-        source = source_of(task, heights, symmetric)
+        source = source_of(task, heights, kinds)
         row = track.row(span.start, span.end)
         text = hover(p, i, named)
         kind = task.kind + " outer" * crosses(p, task)
@@ -99,20 +99,21 @@ def label(task: Task) -> str:
     return task.name.partition(": ")[2] or task.name
 
 
-def source_of(task: Task, heights: dict[str, int], symmetric: set[str]) -> int | None:
+def source_of(task: Task, heights: dict[str, int], kinds: dict[str, str]) -> int | None:
     """Whose rows a task carries or works on: the rank that has that shard before a gather or after a reduction."""
     if task.kind in ("stage", "reduce"):
         return task.rank
     if task.kind == "move":
         taken = [a.source for a in task.accesses if a.source is not None]
-        if task.lane.endswith(" blocks"):
+        if task.lane.endswith(" blocks") or (taken and kinds[taken[0].buffer] == "input"):
             return task.rank
         return taken[0].row0 // heights[taken[0].buffer] if taken else None
     if task.kind != "tile":
         return None
     for a in task.accesses:
-        if a.act is Act.NEED and a.region.buffer in symmetric:
-            return a.region.row0 // heights[a.region.buffer]
+        if a.act is Act.NEED and kinds[a.region.buffer] in ("input", "symmetric"):
+            shard = a.region.row0 // heights[a.region.buffer]
+            return task.rank if kinds[a.region.buffer] == "input" else shard
     for a in task.accesses:
         if a.act is not Act.NEED:
             region = a.region

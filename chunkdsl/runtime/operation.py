@@ -62,7 +62,7 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
-    MATRICES, GATHERED, STAGE_BLOCK, INOUT = (), {}, (32, 256), ()
+    MATRICES, GATHERED, STAYS, STAGE_BLOCK, INOUT = (), {}, (), (32, 256), ()
     FORWARD, BACKWARD = "", ()
     SLOTS, CLOSING, PAD = 1, False, 1
     HOST_WORD, LANES, OVER, TABLES = False, (), (), {}
@@ -283,10 +283,10 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
 
     def buffer(self, name, shape, **given):
         """A view of the gathered buffer where this rank's shard of parameter `name` belongs: produced there, it is not
-        copied. Local shape `shape`; sizes as in the call. ValueError for a parameter that is not gathered."""
+        copied (ordinary memory for one that nothing copies). Local `shape`, sizes as in the call. Else ValueError."""
         if self.closed_because:
             raise RuntimeError(f"{self.NAME}: {self.closed_because}")
-        if self.why_not is not None:
+        if self.why_not is not None or name in self.STAYS:
             return self.machine.empty(shape, self.PARAMETERS[name][0])
         if name not in self.GATHERED or self.SLOTS != 1:
             why = "alternates between buffers (write buffers = 1)" if name in self.GATHERED else "is not gathered"

@@ -3,7 +3,7 @@
 The proof is about the plan; this ties it to the code. Both sides are brought to the same form, for each rank, call
 and kernel: words signalled, words waited for, boxes written, boxes read, and for each box read the waits behind it.
 The log's side comes from addresses and values; labels of the log are kernel names, nothing that a template prints.
-Results (new tensors for each call) are compared by value elsewhere.
+The caller's tensors (results are new for each call) are compared by value elsewhere.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from chunkdsl.sim.conformance_exchange import compare_exchange
 from chunkdsl.sim.conformance_library import join_calls
 from chunkdsl.sim.log import Add, Box, Copy, Log, Origin, Read, Signal, Trail, Wait, Write
 
+CALLERS = ("input", "output")  # kinds of buffers whose memory is not the instance's
 Key = tuple[int, int, str]  # rank, call, kernel
 Word = tuple[str, int, int]  # flags, owner, index
 
@@ -42,7 +43,7 @@ def compare(log: Log, plan: Plan, op: OpSchedule) -> list[str]:
     if op.exchange:
         return compare_exchange(log, plan, op, sys.modules[__name__])
     flags = {f.name for f in op.flags} | {f"{op.name}_closed"}
-    buffers = {b.name: b for b in plan.buffers if b.kind != "output"}
+    buffers = {b.name: b for b in plan.buffers if b.kind not in CALLERS}
     wanted = planned(plan)
     trails = join_calls(fused_trails(log), op)
     done, found = logged(trails, flags, set(buffers))
@@ -70,7 +71,7 @@ def kernel_of(task: Task, launches: dict[str, str]) -> str:
 def planned(plan: Plan) -> dict[Key, Side]:
     launches = {lane.name: lane.launch for lane in plan.lanes}
     caps = {b.name: b.rows for b in plan.buffers}
-    outputs = {b.name for b in plan.buffers if b.kind == "output"}
+    others = {b.name for b in plan.buffers if b.kind in CALLERS}
     sides: dict[Key, Side] = {}
     for task in plan.tasks:
         kernel = kernel_of(task, launches)
@@ -84,12 +85,12 @@ def planned(plan: Plan) -> dict[Key, Side]:
         side.waits |= {(g.flags, g.owner, g.index) for g in (plan.signals[w] for w in task.waits)}
         written: set[Region] = set()
         for a in task.accesses:
-            if a.act is not Act.NEED and a.region.buffer not in outputs:
+            if a.act is not Act.NEED and a.region.buffer not in others:
                 side.writes.append((a.region.buffer, a.region.rank, rows_of(a.region, caps)))
                 written.add(a.region)
             for r in sources(a):
                 # What the task itself has just made it still holds in registers.
-                if r.buffer not in outputs and r not in written:
+                if r.buffer not in others and r not in written:
                     side.reads.append((r.buffer, r.rank, rows_of(r, caps)))
     return sides
 

@@ -34,6 +34,7 @@ Part = tuple[tuple[str, str], ...]  # of a setting, what it says of one collecti
 
 GATHERS: tuple[Part, ...] = (
     (("side", "push"),),
+    (("side", "pull"),),
     (("place", "own_sms(16)"), ("via", "tma")),
     (("place", "co_located"), ("via", "ldst")),
 )

@@ -22,7 +22,25 @@ from mutant_faults import (
 TEMPLATE = "template"
 MOVE_SIGNAL = "    if ok != 0:\n        if arrive({{ m }}_counters + target * {{ m }}_chunk_cap + c, pieces):"
 
+OWN = "if owner == rank:  # the caller has the own shard"
+
 FAULTS = (
+    Fault(
+        "tiles of the own shard read the buffer",
+        "gather_copy_push",
+        "nobody puts it there",
+        TEMPLATE,
+        ("exact", "float64"),
+        in_template(PRODUCT, OWN, OWN.replace("owner == rank", "owner == rank + W")),
+    ),
+    Fault(
+        "tiles of other shards read the parameter",
+        "gather_copy_push",
+        "rows of another rank",
+        TEMPLATE,
+        EITHER,
+        in_template(PRODUCT, OWN, OWN.replace("owner == rank", "owner != rank")),
+    ),
     # ---- TMA
     Fault(
         "bulk store not awaited",

@@ -18,6 +18,14 @@ FAULTS = (
         in_module("        if fused:\n            self.close(active)\n", ""),
     ),
     Fault(
+        "no closing barrier behind pushes from the parameter",
+        "gather_copy_push",
+        "copies overwrite what a peer still reads",
+        WRAPPER,
+        EITHER,
+        in_module("        if fused:\n            self.close(active)\n", ""),
+    ),
+    Fault(
         "no entry barrier in the wrapper",
         "gather_copy_pull",
         "copies start before the peers have staged",
@@ -30,10 +38,18 @@ FAULTS = (
     Fault(
         "copies not forked",
         "gather_copy_push",
-        "copies start before the staging",
+        "copies start before the call before has ended",
         WRAPPER,
         SIM,
         in_module('            m.fork("f_x_gathered_move")', "            pass"),
+    ),
+    Fault(
+        "every chunk pushed from the first row of the parameter",
+        "gather_copy_push",
+        "a peer gets other rows",
+        WRAPPER,
+        ("exact", "float64"),
+        in_module(".data_ptr() + first * pitch", ".data_ptr() + 0 * pitch"),
     ),
     Fault(
         "copies not joined",

@@ -39,7 +39,8 @@ def moves(made):
     for task in made.tasks:
         for access in task.accesses:
             if task.kind == "move" and access.act is Act.COPY:
-                found[task.rank].append((access.source.rank, access.region.rank, access.source.row0 // 16))
+                at = access.region if access.source.buffer == "x" else access.source  # a parameter has one shard
+                found[task.rank].append((access.source.rank, access.region.rank, at.row0 // 16))
     return found
 
 
