@@ -37,7 +37,7 @@ def bind(kernel, arguments: Mapping[str, object], form: Form | None = None) -> t
     `arguments` are by name: torch CPU tensors, host TensorDescriptors, numbers, None, tuples of these. Missing
     parameters take their defaults; raises TypeError where there is none."""
     fn = function_of(kernel)
-    run = rewritten(fn, form)
+    run = rewritten(fn, form, kernel)
     declared = inspect.signature(fn).parameters
     chosen = {name: value for name, value in arguments.items() if name in declared}
     try:

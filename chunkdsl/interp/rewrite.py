@@ -14,13 +14,15 @@ import os
 import textwrap
 import weakref
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import CodeType
 from typing import Protocol
 
 import triton
 from triton.runtime import interpreter as upstream
 
 from chunkdsl.interp.libdevice import stands_for
-from chunkdsl.parsing import parse_python
+from chunkdsl.parsing import parse_python, placed
 
 _FUTURE_ANNOTATIONS = __future__.annotations.compiler_flag
 _TENSOR = "__to_tensor"
@@ -38,13 +40,14 @@ class Form(Protocol):
         """The body of `fn`, changed; it gets into no other function."""
 
 
-def rewritten(fn: Callable, form: Form | None = None) -> Callable:
+def rewritten(fn: Callable, form: Form | None = None, holder: object = None) -> Callable:
     """The interpretable form of the Python function inside a `@triton.jit` function, made once for each `form`.
+    `holder`: the `@triton.jit` function, if at hand, which has read the source.
 
     Raises TypeError if the source cannot be read."""
     forms = _rewritten.setdefault(fn, {})
     if form not in forms:
-        forms[form] = _rewrite(fn, form)
+        forms[form] = _rewrite(fn, form, holder)
     return forms[form]
 
 
@@ -66,20 +69,46 @@ def _to_tensor(value):
     return upstream.interpreter_semantic.to_tensor(value, False)
 
 
-def _rewrite(fn: Callable, form: Form | None) -> Callable:
-    try:
-        lines, first = inspect.getsourcelines(fn)
-    except (OSError, TypeError) as error:
-        raise TypeError(f"the source of kernel {fn.__qualname__} cannot be read: {error}") from error
-    tree = parse_python(textwrap.dedent("".join(lines)))
-    definition = tree.body[0]
-    definition.decorator_list = []
+def _rewrite(fn: Callable, form: Form | None, holder: object) -> Callable:
+    text, first = _source(fn, holder)
     more = dict(form.names) if form else {}
-    body = form.statements(definition.body, fn) if form else definition.body
-    definition.body = [_Values().visit(statement) for statement in body]
     # A factory hands over `_TENSOR` and the free variables, so that the module's globals stay as they are.
     more |= {n: f for n in fn.__code__.co_names if (f := stands_for(fn.__globals__.get(n))) is not None}
-    names = [_TENSOR, *more, *fn.__code__.co_freevars]
+    names = (_TENSOR, *more, *fn.__code__.co_freevars)
+    flags = fn.__code__.co_flags & _FUTURE_ANNOTATIONS
+    if form is None:
+        code = _code(text, names, flags)
+    else:
+        code = _compiled(text, names, flags, lambda body: form.statements(body, fn))
+    filename = fn.__code__.co_filename
+    space: dict[str, object] = {}
+    exec(placed(code, filename, first - 1), fn.__globals__, space)
+    _files.add(filename)
+    cells = [cell.cell_contents for cell in fn.__closure__ or ()]
+    return space["__factory"](_to_tensor, *more.values(), *cells)
+
+
+def _source(fn: Callable, holder: object) -> tuple[str, int]:
+    """The text of a function without its indentation, and its first line in its file."""
+    held = getattr(holder, "raw_src", None), getattr(holder, "starting_line_number", None)
+    try:
+        lines, first = inspect.getsourcelines(fn) if None in held else held
+    except (OSError, TypeError) as error:
+        raise TypeError(f"the source of kernel {fn.__qualname__} cannot be read: {error}") from error
+    return textwrap.dedent("".join(lines)), first
+
+
+@lru_cache(maxsize=4096)
+def _code(text: str, names: tuple[str, ...], flags: int) -> CodeType:
+    """Helpers are the same text in every generated module."""
+    return _compiled(text, names, flags, lambda body: body)
+
+
+def _compiled(text: str, names: tuple[str, ...], flags: int, change: Callable) -> CodeType:
+    """Defines `__factory`, which takes `names` and returns the function; line 1 is that of `text`."""
+    definition = parse_python(text).body[0]
+    definition.decorator_list = []
+    definition.body = [_Values().visit(statement) for statement in change(definition.body)]
     factory = ast.FunctionDef(
         name="__factory",
         args=ast.arguments(
@@ -90,14 +119,7 @@ def _rewrite(fn: Callable, form: Form | None) -> Callable:
         type_params=[],
     )
     module = ast.fix_missing_locations(ast.Module(body=[factory], type_ignores=[]))
-    ast.increment_lineno(module, first - 1)
-    filename = fn.__code__.co_filename
-    space: dict[str, object] = {}
-    flags = fn.__code__.co_flags & _FUTURE_ANNOTATIONS
-    exec(compile(module, filename, "exec", flags=flags, dont_inherit=True), fn.__globals__, space)
-    _files.add(filename)
-    cells = [cell.cell_contents for cell in fn.__closure__ or ()]
-    return space["__factory"](_to_tensor, *more.values(), *cells)
+    return compile(module, "<kernel>", "exec", flags=flags, dont_inherit=True)
 
 
 class _Values(ast.NodeTransformer):

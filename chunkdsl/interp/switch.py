@@ -83,7 +83,8 @@ def _install(changes, builder: Builder) -> None:
     for operations in (upstream.ReduceOps, upstream.ScanOps):
         set_attr(operations, "apply_impl", reduce_in_float32(operations.apply_impl))
     for function in (JITFunction, upstream.InterpretedFunction):
-        set_attr(function, "__call__", lambda self, *args, **kwargs: rewritten(self.fn, builder.form)(*args, **kwargs))
+        call = lambda self, *args, **kwargs: rewritten(self.fn, builder.form, self)(*args, **kwargs)  # noqa: E731
+        set_attr(function, "__call__", call)
     builder.install(set_attr)
 
 

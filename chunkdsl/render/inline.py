@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from chunkdsl.parsing import parse_python
@@ -90,11 +91,17 @@ def helpers() -> tuple[Helper, ...]:
     return tuple(found)
 
 
-def needed_helpers(text: str) -> tuple[Helper, ...]:
-    """Helpers that the module text names, and those that these name, in the order of runtime/."""
+@lru_cache(maxsize=1024)
+def names_of(text: str) -> frozenset[str]:
+    """Rendered again, most kernels of a schedule are the same text."""
+    return names_in(parse_python(text))
+
+
+def needed_helpers(texts: Iterable[str]) -> tuple[Helper, ...]:
+    """Helpers that parts of the module's text name, and those that these name, in the order of runtime/."""
     known = {h.name: h for h in helpers()}
     wanted: set[str] = set()
-    queue = list(names_in(parse_python(text)) & known.keys())
+    queue = [name for text in texts for name in names_of(text) & known.keys()]
     while queue:
         name = queue.pop()
         if name not in wanted:

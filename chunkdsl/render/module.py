@@ -36,8 +36,7 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
     given: set[str] = set()
     ops = [render_op(op, schedule, proven, given) for op in schedule.ops]
     always = ("Instance", "register_operators", *(["MeshRanks"] if axes else []))
-    body = "\n\n".join([*(k for op in ops for k in op.kernels), *(op.text for op in ops), *always])
-    helpers = needed_helpers(body)
+    helpers = needed_helpers([*(k for op in ops for k in op.kernels), *(op.text for op in ops), *always])
     own = {line for op in schedule.ops for n in op.launches if n.body for line in n.body.imports}
     imports = sorted({*BASE_IMPORTS, *own, *(line for h in helpers for line in h.imports)})
     return (

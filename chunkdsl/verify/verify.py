@@ -15,6 +15,7 @@ from pathlib import Path
 from chunkdsl.check.worlds import prove_op, served
 from chunkdsl.ir.graph import Program
 from chunkdsl.ir.meshes import World, built_for, in_order, ranks_of, world_text
+from chunkdsl.parsing import compile_blocks
 from chunkdsl.plan.schedule import Schedule
 from chunkdsl.render.module import class_name, render_module
 from chunkdsl.verify.compile import compile_module
@@ -125,5 +126,6 @@ def load(text: str, folder: Path, name: str):
     spec = importlib.util.spec_from_file_location(unique, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
-    spec.loader.exec_module(module)
+    for code in compile_blocks(text, str(path)):
+        exec(code, module.__dict__)
     return module
