@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from unittest import mock
 
 from jinja2 import BaseLoader, TemplateNotFound
@@ -56,6 +57,12 @@ class Fault:
     change: Callable[[OpSchedule], OpSchedule] | None = None
     run: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def sized(self) -> Mapping[str, object]:
+        """`run`, of one call where later ones have no part in the fault: wrong values, and logs unlike the plan."""
+        alone = set(self.by) <= {"conformance", "exact", "float64"}
+        return {"calls": (37,), **self.run} if alone else self.run
+
 
 def plant_schedule(fault: Fault | None, schedule: Schedule) -> Schedule:
     """The schedule with its one op changed."""
@@ -67,19 +74,23 @@ def plant_schedule(fault: Fault | None, schedule: Schedule) -> Schedule:
     return replace(schedule, ops=(changed,))
 
 
+@lru_cache(maxsize=64)
+def sound_text(schedule: Schedule, proven: tuple[int, ...]) -> str:
+    return render.render_module(schedule, proven)
+
+
 def render_text(fault: Fault | None, schedule: Schedule, proven: tuple[int, ...]) -> str:
     """The module's text with the fault in it."""
+    text = sound_text(schedule, proven)
     if fault is None:
-        return render.render_module(schedule, proven)
+        return text
     in_templates = [e for e in fault.edits if e.file]
-    original = environment()
-    overlay = original.overlay(loader=EditedTemplates(original.loader, in_templates))
-    with mock.patch.object(render, "environment", lambda: overlay):
-        text = render.render_module(schedule, proven)
     if in_templates:
-        assert text != render.render_module(schedule, proven), (
-            f"{fault.name}: no template that this base uses is changed"
-        )
+        original = environment()
+        overlay = original.overlay(loader=EditedTemplates(original.loader, in_templates))
+        with mock.patch.object(render, "environment", lambda: overlay):
+            text = render.render_module(schedule, proven)
+        assert text != sound_text(schedule, proven), f"{fault.name}: no template that this base uses is changed"
     for edit in fault.edits:
         if not edit.file:
             text = edit(text)

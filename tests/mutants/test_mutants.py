@@ -41,7 +41,7 @@ def one_thread():
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[f.name for f in FAULTS])
 def test_a_planted_fault_is_caught(fault, record_property):
-    caught = catch(fault.base, fault, Run(**fault.run), fault.by)
+    caught = catch(fault.base, fault, Run(**fault.sized), fault.by)
     by = sorted({catcher for catcher, _ in caught}, key=CATCHERS.index)
     kinds = [said.split(":")[0] for catcher, said in caught if catcher == "simulator"]
     said = ", ".join(f"{c} ({kinds[0]})" if c == "simulator" else c for c in by)
