@@ -27,6 +27,8 @@ def stale_retries(text: str) -> Iterator[tuple[int, str, str]]:
     for body in read_ptx(text):
         names = {_split(op)[0].strip(): _split(op)[1].strip(" ,") for op in body if op.parts[0] == "mov"}
         for loop in _loops(body):
+            if any(op.parts[0] == "setmaxnreg" for op in loop):
+                continue  # where warps get their next partition: its own retries are loops inside
             made = [(op, _results(op)) for op in loop]
             changed = set().union(*(results for _, results in made))
             for op in loop:

@@ -14,6 +14,7 @@ from chunkdsl.plan.geometry import local_size
 from chunkdsl.plan.plan import Act, Plan, Signal, Task
 from chunkdsl.plan.schedule import Launch, OpSchedule
 from chunkdsl.plan.summary import elements, moved
+from chunkdsl.plan.within import sum_within
 from chunkdsl.record import record
 
 
@@ -146,6 +147,9 @@ class Work:
         if n.fold:
             rows = local_size(n.depth, self.dims, self.plan.world, rank, self.op.over)
             read += rows * t.bn * ITEM[n.fold.operand.dtype]
+        if within := sum_within(self.op, n):  # tiles of the own shard, one of as many as there are ranks, read the others'
+            world, o = self.plan.world, sum(ITEM[o.dtype] for o in within.operands if o.role == "full")
+            read += area * ((world - 1) * ITEM[within.sums.parts.dtype] + o) / world
         us = k.ticket_us + 1e-3 * read / memory
         if n.body:
             us += body_us(n.body, self.plan.world, self.machine) + 1e-3 * area * item / k.store_gbs

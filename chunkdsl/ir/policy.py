@@ -69,6 +69,7 @@ class Policy:
     order: str | None = None
     buffers: int | None = None
     reduce: str | None = None
+    add: str | None = None
     wire: str | None = None
     algorithm: str | None = None
     fuse: str | None = None

@@ -23,7 +23,7 @@ def overlapped(launches: list[Launch], parameters: set[str]) -> tuple[Launch, ..
 
 def _may_overlap(ahead: Launch, n: Launch, parameters: set[str]) -> bool:
     read = {o.source for o in n.operands if o.source not in parameters and o.source != ahead.destination.buffer}
-    if n.products or n.over or n.fold or n.ahead or n.body or n.staging or n.moves or read:
+    if n.within or n.products or n.over or n.fold or n.ahead or n.body or n.staging or n.moves or read:
         return False
     carried = any(m.via != "copy_engine" for m in ahead.moves)
     if n.chunk_flags is None or n.chunk_flags != ahead.destination.arrived or carried:
@@ -31,4 +31,4 @@ def _may_overlap(ahead: Launch, n: Launch, parameters: set[str]) -> bool:
     if n.sums:
         plain = not n.sums.ring and n.sums.routing is None and n.sums.side == "push"
         return plain and bool(ahead.products) and not (ahead.body or ahead.library) and ahead.destination.kind == "push"
-    return ahead.beside and ahead.destination.kind == "broadcast"
+    return (ahead.beside or ahead.within) and ahead.destination.kind == "broadcast"

@@ -23,7 +23,7 @@ from chunkdsl.lower.switched import VECTOR, after_rounding, unswitched
 from chunkdsl.plan.exchange import Exchange, Form, Store
 from chunkdsl.plan.schedule import Instruction, Operand, OpSchedule, Parameter, Result
 
-TRANSPORT = ("chunk", "route", "side", "place", "order")
+TRANSPORT = ("chunk", "route", "side", "place", "order", "add")
 KEYS = ("validity", "assume", "retry")
 # Measured on two H200s (crossovers.toml). Data and epoch in 64 bits need nothing emptied, marks half the bytes; 16
 # bytes at once need fewer threads, which pays where every thread would wait for several words.

@@ -22,7 +22,7 @@ COLLECTIVES = REDUCTIONS | {"all_gather", "all_to_all"}
 MATMUL = frozenset(("matmul",))
 APPLIES: dict[str, frozenset[str]] = {
     **dict.fromkeys(("chunk", "route", "via", "side", "place", "order", "buffers"), COLLECTIVES),
-    **dict.fromkeys(("reduce", "wire"), REDUCTIONS),
+    **dict.fromkeys(("reduce", "add", "wire"), REDUCTIONS),
     **dict.fromkeys(("algorithm", "validity", "assume", "retry"), frozenset(("all_reduce",))),
     **dict.fromkeys(("tile", "stages", "warps", "compute"), MATMUL),
     **dict.fromkeys(("fuse", "fuse_from", "eager_from", "fallback"), COLLECTIVES | MATMUL),

@@ -41,6 +41,7 @@ BUILT = {
     "side": ("push", "pull"),
     "order": ("arrival", "local_first", "interleaved"),
     "reduce": ("fixed", "rank_order"),
+    "add": ("behind", "in_tiles"),
     "algorithm": ("one_shot", "two_shot"),
     "fuse": ("required",),
     "fallback": ("nccl", "exact", "none"),

@@ -26,6 +26,7 @@ from chunkdsl.plan.limits import FLAG_WORDS, MULTIPROCESSORS
 from chunkdsl.plan.routes import GATHER_PEERS, SCATTER_ORDER, Walk
 from chunkdsl.plan.routing import Routing
 from chunkdsl.plan.schedule import Buffer, Destination, Flags, Instruction, Moves, Operand, Staging, Sum
+from chunkdsl.plan.within import why_not_within
 
 
 class Transports(LibraryLaunches):
@@ -188,6 +189,7 @@ class Transports(LibraryLaunches):
             f"{name}_sum", value, space, walk, chunk, sent.arrived, self._tiling([], value), None, (), None, sums,
             operands, steps, result, final, out_chunk, (), None,
         )  # fmt: skip
+        self._settle_within(settle, routing is None and not library and not one_shot)
         if halves is not None:
             self._hand_out(value, reduction, halves[1], final.buffer, f"{name}_out", destination)
         elif final is not destination:
@@ -196,6 +198,23 @@ class Transports(LibraryLaunches):
                 f"{name}_out", value, "all", Walk.UP, chunk, final.arrived, rows_tiling(), None, (), None, None,
                 {value: total}, [Instruction("t0", "load", (total.name,))], "t0", destination, None, (), None,
             )  # fmt: skip
+
+    def _settle_within(self, settle: Choices, is_open: bool) -> None:
+        """Who adds up: the launch just made, or the tiles of the product ahead of it. `is_open`: that may be asked."""
+        product, total = self.launches[-2:]
+        ahead = product.destination.buffer == total.sums.parts.source
+        why_not = why_not_within(product, total) if ahead else "a launch lies between the product and its sum"
+        if not is_open:
+            why_not = why_not or "the addends do not end on one owner, or not in its tiles"
+        add = settle.policy.add
+        if add is None and is_open and not why_not:
+            add = settle.pick("add", "behind", "a launch adds up while the product runs")
+        if add != "in_tiles":
+            return
+        if why_not:
+            settle.refuse_transport("add = in_tiles", why_not, "add")
+            raise Refused
+        self.launches[-1] = replace(total, within=True, sums=replace(total.sums, own_here=True))
 
     def _hand_out(self, value: Value, reduction: Value, routing: Routing, total: str, name: str, destination) -> None:
         """The second half of an all-reduce along a plan: a gather of `total`, which holds the own rows of `value`."""

@@ -258,7 +258,8 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
             sent = f", all of it to {s.sent}" if s.sent else ""
             text = f"copies the own {part} of {s.source} to {s.buffer}{sent}{barrier}"
             yield Started(name, "stage", s.line, text, "own")
-        yield _tiles(op, n, g, plan.world, rank, dims)
+        if not n.within:
+            yield _tiles(op, n, g, plan.world, rank, dims)
         for m in (m for m in n.moves if m.via == "copy_engine"):
             made = [t for t in plan.tasks if t.rank == rank and t.kind == "move" and t.lane == f"copies {m.name}"]
             data = sum(any(not a.region.empty for a in t.accesses) for t in made)

@@ -10,6 +10,7 @@ from functools import cache
 
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.plan.schedule import Launch, Moves, OpSchedule
+from chunkdsl.plan.within import sum_within
 from chunkdsl.record import record
 
 PATH = os.path.join(os.path.dirname(os.path.realpath(__file__)), "tile_kernels.toml")
@@ -21,13 +22,15 @@ SHARES = {"storer": 1, "producer": STORERS}  # of a tile in its chunk's counter;
 
 @record
 class WarpTiles:
-    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another; `rows`, `waves` (tiles of
+    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another, and `adding`: where storers
+    add up what others sent; `rows`, `waves` (tiles of
     a multiprocessor) and `depth`: the least of a call that it runs; `copies`: most ranks that a tile goes to."""
 
     triton: tuple[int, ...]
     tile: tuple[int, int, int]
     stages: int
     registers: tuple[int, int]
+    adding: tuple[int, int]
     rows: int
     waves: int
     depth: int
@@ -74,13 +77,23 @@ def why_not_warps(launch: Launch, op: OpSchedule) -> str:
         return "its tiles are cut up, to go to several ranks"
     if any(o.role not in ("row", "scalar") for o in n.operands):
         return "the rest of its statement reads more than a row"
-    heavy = next((i.op for i in n.epilogue if i.op not in POINTWISE), "")
+    total = sum_within(op, n)
+    if total and {total.sums.wire, total.destination.dtype, d.dtype} != {d.dtype}:
+        return "the sum that its tiles make is rounded to another dtype than its addends"
+    heavy = next((i.op for i in (*n.epilogue, *(total.epilogue if total else ())) if i.op not in POINTWISE), "")
     return f"{heavy} takes registers that the accumulators of specialised warps leave none of" if heavy else ""
 
 
-def copied(launch: Launch) -> bool:
-    """Does each of its tiles go to every rank?"""
-    return launch.destination.kind == "push" and launch.destination.everyone
+def copied(launch: Launch, op: OpSchedule) -> bool:
+    """Do tiles of it go to every rank?"""
+    total = sum_within(op, launch)
+    everyone = launch.destination.kind == "push" and launch.destination.everyone
+    return everyone or (total is not None and total.destination.kind == "broadcast")
+
+
+def registers_of(launch: Launch, op: OpSchedule) -> tuple[int, int]:
+    """Of a thread that multiplies, and of another."""
+    return warp_tiles().adding if sum_within(op, launch) else warp_tiles().registers
 
 
 def settle_kernels(op: OpSchedule) -> OpSchedule:
@@ -94,7 +107,7 @@ def tickets_of(op: OpSchedule) -> list[str]:
     return [*(f"{n.name}_tickets" for n in op.launches if not n.library), *(f"{n.name}_movers" for n in beside)]
 
 
-def kernel_text(launch: Launch) -> tuple[str, str]:
+def kernel_text(launch: Launch, op: OpSchedule) -> tuple[str, str]:
     """(who computes the tiles on Hopper, why), for people."""
     if launch.library:
         return "the library", "compute = library: a call of cuBLAS for each chunk, in the stream"
@@ -103,7 +116,7 @@ def kernel_text(launch: Launch) -> tuple[str, str]:
     w = warp_tiles()
     versions = ", ".join(f"{v // 10}.{v % 10}" for v in w.triton)
     who = f"specialised warps (Gluon of triton {versions})"
-    more = f"more than {w.copies} ranks, " if copied(launch) else ""
+    more = f"more than {w.copies} ranks, " if copied(launch, op) else ""
     return who, (
         f"faster from {w.rows} rows, {w.waves} tiles of a multiprocessor and a depth of {w.depth} on; smaller calls, "
         f"{more}and rows of the result that are no multiple of 16 bytes, are Triton's, with the same bits"

@@ -63,7 +63,7 @@ def unroll(
         for rank in range(world):
             book.main(rank, call, "start", op.line, "call begins", accesses=given(op, world, rank, dims))
         ahead: list[Ends] = []  # of launches that run while the next one may start
-        for n in op.launches:
+        for n in (n for n in op.launches if not n.within):
             if not n.beside:
                 _end_launches(ahead, book, call)
             behind = "" if not n.beside else ahead[-1].launch

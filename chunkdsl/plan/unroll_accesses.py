@@ -23,6 +23,8 @@ def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live:
     n, g = f.launch, f.geometry
     found = _over_rows(f, rank) + operand_reads(f, rank, owner, first, live)
     cols = f.cols[rank]
+    if f.total and owner == rank:
+        return tuple(found) + tile_accesses(f.total, rank, owner, taker, first, live)
     if n.destination.deal:
         found += dealt(f, rank, taker, first, live)
     elif cols:
@@ -146,7 +148,8 @@ def _partial_writes(f: Frame, rank: int, owner: int, first: int, origin: int, bo
 
 
 def _sum_writes(f: Frame, rank: int, owner: int, first: int, origin: int, box: Box) -> list[Access]:
-    """Copies the first addend and adds the others in place; a broadcast then copies the total to every peer."""
+    """Copies the first addend and adds the others in place; a broadcast then copies the total to every peer. Within the
+    tiles of the product the first addend is their own, which has been nowhere before."""
     n, g, stage = f.launch, f.geometry, f.launch.sums.parts.source
     row = owner * g.stride + first
     if n.sums.ring or n.sums.routing:
@@ -165,7 +168,11 @@ def _sum_writes(f: Frame, rank: int, owner: int, first: int, origin: int, box: B
         parts = [box(stage, rank, f.slot, q * g.stride + first) for q in range(f.world)]
     d = n.destination
     to = _local(f, rank, first, origin, box) if d.kind == "local" else box(d.buffer, rank, f.slot, row)
-    made = [Access(Act.COPY, to, parts[0])] + [Access(Act.ADD, to, p) for p in parts[1:]]
+    first_addend = Access(Act.COPY, to, parts[0])
+    if n.within:
+        first_addend = Access(Act.PUT, to, None, f.contents.of(n)[0], 1 << rank, (origin, 0))
+        parts.insert(0, parts.pop(rank))
+    made = [first_addend] + [Access(Act.ADD, to, p) for p in parts[1:]]
     if d.kind == "broadcast":
         made += [Access(Act.COPY, box(d.buffer, p, f.slot, row), to) for p in range(f.world) if p != rank]
     return made

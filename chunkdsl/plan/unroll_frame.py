@@ -12,6 +12,7 @@ from chunkdsl.plan.plan import Access, Act, Region
 from chunkdsl.plan.schedule import Launch, OpSchedule
 from chunkdsl.plan.unroll_book import Book
 from chunkdsl.plan.unroll_contents import Contents
+from chunkdsl.plan.within import sum_within
 
 
 class Frame:
@@ -24,6 +25,7 @@ class Frame:
     gather    the moves whose arrivals the tiles wait for, if they wait for any
     handed    the moves of an earlier launch that bring what the tiles wait for: blocks that its tiles handed over
     deals     the all_to_all that fills a buffer, for each such buffer
+    total     the frame of the sum that the own tiles make
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class Frame:
         summed = not launch.sums and launch.destination.kind != "local" and not launch.destination.deal
         self.sum_name = contents.sum_of(launch) if summed else ""
         self._local: dict[str, tuple] = {}
+        within = sum_within(op, launch)
+        self.total = within and Frame(op, world, within, call, dims, book, contents)
 
     def chunk(self, flags: str, owner: int, group: int, chunk: int, giver: int) -> int:
         """Number of the signal of chunk `chunk` of shard `group` on rank `owner` in this call."""

@@ -32,8 +32,11 @@ def add_tiles(
         live = min(end, f.heights[owner])
         accesses = tile_accesses(f, rank, owner, taker, first, live) if first < live else ()
         awaited = () if n.library and first >= live else awaited  # no rows, no call
-        waits = tuple([f.chunk(n.chunk_flags, rank, *word) for word in _waits(f, rank, owner, awaited)])
-        signals = tuple([s for c in signalled for s in _signals(f, rank, owner, taker, c)])
+        ends = f
+        if f.total and owner == rank:  # it adds up what the others sent for these rows, and signals the sum
+            ends, awaited = f.total, signalled
+        waits = tuple([f.chunk(ends.launch.chunk_flags, rank, *word) for word in _waits(ends, rank, owner, awaited)])
+        signals = tuple([s for c in signalled for s in _signals(ends, rank, owner, taker, c)])
         count = 1 if n.library else -(-(end - first) // n.tiling.bm) * columns
         label = f"{verb} rows {first}..{end} of shard {owner} in {n.name}"
         made.append(f.book.task(rank, lane, f.call, kind, n.line, label, accesses, (begin,), waits, signals, count))

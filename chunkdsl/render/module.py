@@ -15,7 +15,7 @@ from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Parameter, Result, Schedule
 from chunkdsl.plan.tables import route_tables
-from chunkdsl.plan.tile_kernels import copied, warp_tiles
+from chunkdsl.plan.tile_kernels import copied, registers_of, warp_tiles
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
@@ -54,7 +54,7 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             proven=proven,
             imports=arrange_imports(imports),
             helpers="\n\n\n".join(h.text for h in helpers),
-            constants=[(n.name.upper(), constants_of(n)) for op in schedule.ops for n in op.launches if not n.library],
+            constants=[(n.name.upper(), constants_of(n, op)) for op in schedule.ops for n in op.launches if not n.library],
             ranges=schedule.ranges,
             namespace=namespace(schedule),
             tensors=declared_tensors(schedule),
@@ -94,7 +94,7 @@ def arrange_imports(lines: list[str]) -> str:
     return "\n\n".join(filter(None, (block(False), block(True))))
 
 
-def constants_of(launch: Launch) -> str:
+def constants_of(launch: Launch, op: OpSchedule) -> str:
     """The launch's tile and pipeline depth for each target, as Python."""
     t, n = launch.tiling, max(1, len(launch.products))
     narrow = tile_columns("sm_80", t.bm, t.bn, n)
@@ -110,9 +110,9 @@ def constants_of(launch: Launch) -> str:
     pairs = dict(BM=t.bm, BN=t.bn, BK=t.bk, GROUP=8, PIECE=t.piece_rows, PIECE_COLS=t.piece_cols)
     pairs |= dict(NARROW_BN=narrow, WARPS=t.warps, STAGES=stages)
     if launch.warps:
-        w, (wide, narrow_warps) = warp_tiles(), warp_tiles().registers
+        w, (wide, narrow_warps) = warp_tiles(), registers_of(launch, op)
         least = dict(ROWS=w.rows, WAVES=w.waves, DEPTH=w.depth)
-        least |= dict(COPIES=w.copies) if copied(launch) else {}
+        least |= dict(COPIES=w.copies) if copied(launch, op) else {}
         pairs["WARP_TILES"] = dict(TRITON=w.triton, STAGES=w.stages, WIDE=wide, NARROW=narrow_warps, **least)
     body = "\n".join(f"    {k}={v}," for k, v in pairs.items()).replace("'", '"')
     return f"dict(\n{body}\n)"
@@ -324,5 +324,6 @@ def link_views(views: list[LaunchView], op: OpSchedule) -> None:
         symmetric = {b.name for b in op.buffers if b.kind == "symmetric"}
         reads = [o.source for o in ([n.a] if n.a else []) + list(n.operands) + list(n.body.tensors if n.body else ())]
         reads += [p.b.source for p in n.products] + ([n.fold.operand.source] if n.fold else [])
+        reads += [o.source for o in v.total.launch.operands] if v.total else []
         reads = [r for r in reads if not n.body or r != n.destination.buffer]
         v.read_here = sorted({s for s in reads if s in symmetric})

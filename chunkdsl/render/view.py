@@ -13,7 +13,7 @@ from chunkdsl.plan.body import stagings
 from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.schedule import Buffer, Extent, Launch, Moves, OpSchedule
 from chunkdsl.plan.tables import order_name
-from chunkdsl.plan.tile_kernels import SHARES, STORERS
+from chunkdsl.plan.within import sum_within
 from chunkdsl.render.body import BodyView
 from chunkdsl.render.chunks import chunk_cap_text, chunk_text
 from chunkdsl.render.deal import dealt
@@ -25,6 +25,7 @@ from chunkdsl.render.route_sums import followed, places_of, sum_arguments
 from chunkdsl.render.sizes import dim_text
 from chunkdsl.render.slices import suits_slices
 from chunkdsl.render.units import in_elements, is_even, slot_rows
+from chunkdsl.render.within import counted, held, held_names
 
 SLOTTED = {"padded": slot_rows(), "block": "stride_cap"}  # rows of a slot, by the layout of its rows
 
@@ -85,14 +86,22 @@ class LaunchView:
         if launch.over and launch.space == "all":  # a box of the left operand begins at a multiple of 16 bytes
             self.tma = f"tma and {is_even('shard')}"
         self.ticket = {m.name: 2 if m is self.own_first or self.own_first is None else 4 for m in self.moves}
-        place = op.launches.index(launch)
-        self.admits = any(n.beside for n in op.launches[place + 1 : place + 2])  # what is behind starts while it runs
+        behind = [n for n in op.launches[op.launches.index(launch) + 1 :] if not n.within]
+        self.admits = any(n.beside for n in behind[:1])  # what is behind starts while it runs
         self.overlaps = self.admits or launch.beside
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
         self.warps = launch.warps
         self.holder = "peer" if launch.space == "columns" else "owner"  # whose chunks tiles are of
         self.library = LibraryView(launch, self.buffers, self._tensor) if launch.library else None
+        within = sum_within(op, launch)
+        self.total = within and LaunchView(within, op, sites)  # what its own tiles make
+        self.sends_sums = within is not None and within.destination.kind == "broadcast"
+        self.counted = counted(self.holder, "counters" if self.sends_sums else "out_counters")
         self.stagings, self.arguments = stagings(launch), () if launch.library else tuple(self._arguments())
+        if self.total:  # `held`: arguments of the launch that adds, by name, as they are called here
+            self.held = held_names(self.total.arguments, self.arguments)
+            self.arguments += tuple(Argument(*found) for found in held(self.total.arguments, self.held))
+            self.total_names = ", ".join(self.held.values())
         self.names = ", ".join(a.name for a in self.arguments)
         made = [name for name, *_ in self.body.descriptors] if self.body else []
         self.tile_names = ", ".join([self.names, *made])
@@ -162,14 +171,6 @@ class LaunchView:
     @property
     def half_values(self) -> str:
         return "".join(f"halves({p.accumulator}, half), " for p in self.launch.products)
-
-    @property
-    def counted(self) -> dict[str, str]:
-        """Is a tile's contribution the last of its chunk? By who counts it: the Triton kernel's program, or the storers
-        and the producer of specialised warps, who share a tile."""
-        at = f"out_counters + {self.holder} * out_chunk_cap + c"
-        shared = {by: f"arrive_in({at}, {n}, {STORERS} * tiles_of_chunk)" for by, n in SHARES.items()}
-        return {"program": f"arrive({at}, tiles_of_chunk)"} | shared
 
     @property
     def destination_text(self) -> str:

@@ -182,7 +182,7 @@ def _targets(s: Summary) -> Iterator[str]:
 
 def _tile_kernels(op: OpSchedule) -> Iterator[str]:
     """By which kernel, at which sizes, or why not by specialised warps. Elsewhere it is always Triton's."""
-    rows = [(n.name, *kernel_text(n)) for n in op.launches if n.products]
+    rows = [(n.name, *kernel_text(n, op)) for n in op.launches if n.products]
     yield from _table(("kernel", "tiles by", "because"), rows, wrapped=True)
 
 

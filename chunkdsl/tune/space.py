@@ -28,7 +28,7 @@ from chunkdsl.plan.settled import Settled, Settlement
 from chunkdsl.record import record
 from chunkdsl.tune.evidence import Setting, Sizes
 
-COLLECTIVE = ("route", "via", "side", "place", "order", "chunk", "buffers", "algorithm", "validity")
+COLLECTIVE = ("route", "via", "side", "place", "order", "chunk", "buffers", "algorithm", "validity", "add")
 PRODUCT = ("tile", "stages", "warps", "compute")
 Part = tuple[tuple[str, str], ...]  # of a setting, what it says of one collective or product
 
@@ -44,6 +44,7 @@ REDUCTIONS: tuple[Part, ...] = (
     (("side", "pull"),),
     (("algorithm", "one_shot"),),
     (("order", "interleaved"),),
+    (("add", "in_tiles"),),
 )
 PRODUCTS: tuple[Part, ...] = (
     (("compute", "library"),),
@@ -222,7 +223,7 @@ def value_of(key: str, text: str) -> object | None:
 
 
 COUNTS = {"buffers": ("1", "2", "3"), "stages": tuple("12345678"), "warps": ("1", "2", "4", "8", "16")}
-WORDS = ("route", "via", "side", "order", "algorithm", "validity", "compute")
+WORDS = ("route", "via", "side", "order", "algorithm", "validity", "compute", "add")
 
 
 def _setting(found: Iterable[tuple[str, str, object]]) -> Setting:
