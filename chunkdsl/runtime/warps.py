@@ -97,6 +97,19 @@ def hand_over(x, ring, full, free, slot, use):
 
 
 @gluon.jit
+def fetch_rows(at, pitch, bytes, ROWS: gl.constexpr):
+    """`bytes` of each of ROWS rows, a multiple of 16, on their way from memory to the cache: whoever loads them later waits
+    less. Says nothing about what they hold, and may come before they are written."""
+    lines: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    rows = gl.arange(0, ROWS, layout=lines)
+    tl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;",
+        "=r,l,r", [at + rows * pitch, gl.full([ROWS], bytes, gl.int32, lines)],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
 def begin_ring(full, free, COUNT: gl.constexpr, READERS: gl.constexpr):
     for i in gl.static_range(COUNT):
         hopper.mbarrier.init(full.index(i), count=1)

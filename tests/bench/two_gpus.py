@@ -49,12 +49,19 @@ LAYERS = {  # op: (model, columns of the product; 0: the spec says them)
     "oneshot_14336": (("Llama 3.1 8B", 0),),
     "oneshot_28672": (("Llama 3.1 70B", 0),),
     "oneshot_29568": (("Qwen2 72B", 0),),
+    "scatterin_14336": (("Llama 3.1 8B", 0),),
+    "scatterin_28672": (("Llama 3.1 70B", 0),),
+    "scatterin_29568": (("Qwen2 72B", 0),),
+    "reducein_14336": (("Llama 3.1 8B", 0),),
+    "reducein_28672": (("Llama 3.1 70B", 0),),
+    "reducein_29568": (("Qwen2 72B", 0),),
     "interleaved_14336": (("Llama 3.1 8B", 0),),
     "interleaved_28672": (("Llama 3.1 70B", 0),),
     "interleaved_29568": (("Qwen2 72B", 0),),
 }
 STEMS = {"gather": "layers_ag", "pushed": "layers_ag_push", "pulled": "layers_ag_push", "scatter": "layers_rs",
-         "reduce": "layers_ar", "oneshot": "layers_ar_one", "interleaved": "layers_ar_interleaved"}  # fmt: skip
+         "reduce": "layers_ar", "oneshot": "layers_ar_one", "interleaved": "layers_ar_interleaved",
+         "scatterin": "layers_rs_in_tiles", "reducein": "layers_ar_in_tiles"}  # fmt: skip
 GATHERS = ("gather", "pushed", "pulled")
 GRAPH_US = 4000  # of work in what is timed: ranks start up to 100 us apart, and that is shared by its calls
 COLUMNS = (
