@@ -52,6 +52,14 @@ def hear(words, told, heard, turn, WARPS: gl.constexpr):
 
 
 @gluon.jit
+def last_heard(words, turn, WARPS: gl.constexpr):
+    """The tile announced before the word of `turn`, which was the end: it is still in its place. Asked for again, not
+    remembered: Triton up to 3.9 takes a copy that a loop carries for one that never changes."""
+    one: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
+    return gl.max(words.index((turn - 1) % 4).load(one), 0)
+
+
+@gluon.jit
 def multiply_stage(
     acc, first, stage, parity, a_ring, b_ring, ready, free,
     SIDE: gl.constexpr, TRANSPOSED: gl.constexpr, STAGES: gl.constexpr,
