@@ -147,7 +147,7 @@ class Work:
         if n.fold:
             rows = local_size(n.depth, self.dims, self.plan.world, rank, self.op.over)
             read += rows * t.bn * ITEM[n.fold.operand.dtype]
-        if within := sum_within(self.op, n):  # tiles of the own shard, one of as many as there are ranks, read the others'
+        if within := sum_within(self.op, n):  # one in W tiles is of the own shard: it reads the others' addends
             world, o = self.plan.world, sum(ITEM[o.dtype] for o in within.operands if o.role == "full")
             read += area * ((world - 1) * ITEM[within.sums.parts.dtype] + o) / world
         us = k.ticket_us + 1e-3 * read / memory

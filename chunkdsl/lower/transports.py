@@ -202,8 +202,9 @@ class Transports(LibraryLaunches):
     def _settle_within(self, settle: Choices, is_open: bool) -> None:
         """Who adds up: the launch just made, or the tiles of the product ahead of it. `is_open`: that may be asked."""
         product, total = self.launches[-2:]
-        ahead = product.destination.buffer == total.sums.parts.source
-        why_not = why_not_within(product, total) if ahead else "a launch lies between the product and its sum"
+        why_not = why_not_within(product, total)
+        if not why_not and product.destination.buffer != total.sums.parts.source:
+            why_not = "a launch lies between the product and its sum"
         if not is_open:
             why_not = why_not or "the addends do not end on one owner, or not in its tiles"
         add = settle.policy.add

@@ -20,6 +20,7 @@ from chunkdsl.plan.plan import Act, Plan, Region, Task
 from chunkdsl.plan.schedule import Extent, Launch, Moves, OpSchedule, Schedule
 from chunkdsl.plan.unroll_exchange import RUNS, buffer_of, form_of, payload_words
 from chunkdsl.plan.unroll_moves import steps_of
+from chunkdsl.plan.within import sum_within
 from chunkdsl.runtime.blocks import most_each
 
 
@@ -44,6 +45,7 @@ class Started:
     stages: tuple[tuple[str, int], ...] = ()
     waits_for: str = ""
     beside: bool = False  # starts once all programs of the one ahead run
+    adds: str = ""  # flags of the others' addends, which its own tiles wait for and add up
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,20 +282,14 @@ def _tiles(op: OpSchedule, n: Launch, g: Geometry, world: int, rank: int, dims: 
     grid = (shards, -(-g.shard // t.bm), max(1, -(-width // t.bn)))
     tiles = grid[0] * grid[1] * grid[2]
     movers = sum(m.programs for m in n.moves if m.via != "copy_engine")
+    within = sum_within(op, n)
     return Started(
-        n.name,
-        "tiles",
-        n.line,
-        n.text, n.space, walk,
+        n.name, "tiles", n.line, n.text, n.space, walk,
         f"{t.bm}x{t.bn}x{t.bk}" if n.products else f"{t.bm}x{t.bn}",
-        t.warps, grid,
-        tiles,
-        0,
-        movers,
+        t.warps, grid, tiles, 0, movers,
         tuple((target, max(1, min(sms * n.crowd, tiles + movers))) for target, sms in MULTIPROCESSORS.items()),
         tuple((target, _stages(n, target)) for target in MULTIPROCESSORS),
-        flags,
-        n.beside,
+        flags, n.beside, within.chunk_flags if within else "",
     )  # fmt: skip
 
 

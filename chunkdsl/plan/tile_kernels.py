@@ -22,9 +22,9 @@ SHARES = {"storer": 1, "producer": STORERS}  # of a tile in its chunk's counter;
 
 @record
 class WarpTiles:
-    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another, and `adding`: where storers
-    add up what others sent; `rows`, `waves` (tiles of
-    a multiprocessor) and `depth`: the least of a call that it runs; `copies`: most ranks that a tile goes to."""
+    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another, and `adding`: the same
+    where storers add up what others sent; `rows`, `waves` (tiles of a multiprocessor) and `depth`: the least of a call
+    that it runs; `copies`: most ranks that a tile goes to."""
 
     triton: tuple[int, ...]
     tile: tuple[int, int, int]

@@ -1,7 +1,7 @@
-"""Sums that the tiles of a product make (`add = in_tiles`): a rank computes the shards of the others first and sends them
-as ever; a tile of its own shard, which comes last, keeps its addend, waits for those of the others, adds them up in the
-order of ranks and stores the result where the launch that adds would have. Nothing is added behind the product, and the
-own addends are neither stored nor read again.
+"""Sums that the tiles of a product make (`add = in_tiles`): a rank computes the shards of the others first and sends
+them as ever; a tile of its own shard, which comes last, keeps its addend, waits for those of the others, adds them up
+in the order of ranks and stores the result where the launch that adds would have. Nothing is added behind the product,
+and the own addends are neither stored nor read again.
 
 No rank waits for a tile that comes behind one of its own shard, so nothing waits in a circle: `check` proves it.
 """
@@ -17,8 +17,8 @@ WHOLE_ROWS = ("rms_norm", "rms_norm_grad")
 
 def sum_within(op: OpSchedule, launch: Launch) -> Launch | None:
     """The launch behind a product whose rows its own tiles make, if there is one."""
-    behind = op.launches[op.launches.index(launch) + 1 :][:1]
-    return next((n for n in behind if n.within), None)
+    pairs = zip(op.launches, op.launches[1:], strict=False)
+    return next((n for product, n in pairs if n.within and product.name == launch.name), None)
 
 
 def why_not_within(product: Launch, total: Launch) -> str:

@@ -54,7 +54,9 @@ def render_module(schedule: Schedule, proven: tuple[World, ...], command: str = 
             proven=proven,
             imports=arrange_imports(imports),
             helpers="\n\n\n".join(h.text for h in helpers),
-            constants=[(n.name.upper(), constants_of(n, op)) for op in schedule.ops for n in op.launches if not n.library],
+            constants=[
+                (n.name.upper(), constants_of(n, op)) for op in schedule.ops for n in op.launches if not n.library
+            ],
             ranges=schedule.ranges,
             namespace=namespace(schedule),
             tensors=declared_tensors(schedule),

@@ -63,7 +63,7 @@ class LaunchView:
     """One launch as its templates see it."""
 
     def __init__(self, launch: Launch, op: OpSchedule, sites: dict[str, int]) -> None:
-        self.launch, self.op, self.sites = launch, op, sites
+        self.launch, self.op, self.sites, self.warps = launch, op, sites, launch.warps
         self.buffers = {b.name: b for b in op.buffers}
         self.flags = {f.name: f for f in op.flags}
         self.pitched = set(self.buffers)
@@ -90,7 +90,6 @@ class LaunchView:
         self.admits = any(n.beside for n in behind[:1])  # what is behind starts while it runs
         self.overlaps = self.admits or launch.beside
         self.body = launch.body and BodyView(launch, self._source, frozenset(self.pitched), dim_text, sites)
-        self.warps = launch.warps
         self.holder = "peer" if launch.space == "columns" else "owner"  # whose chunks tiles are of
         self.library = LibraryView(launch, self.buffers, self._tensor) if launch.library else None
         within = sum_within(op, launch)
@@ -103,8 +102,7 @@ class LaunchView:
             self.arguments += tuple(Argument(*found) for found in held(self.total.arguments, self.held))
             self.total_names = ", ".join(self.held.values())
         self.names = ", ".join(a.name for a in self.arguments)
-        made = [name for name, *_ in self.body.descriptors] if self.body else []
-        self.tile_names = ", ".join([self.names, *made])
+        self.tile_names = ", ".join([self.names, *(name for name, *_ in (self.body.descriptors if self.body else ()))])
         self.integers = ", ".join(f'"{n}"' for n in [*(a.name for a in self.arguments if a.integer), "active"])
 
     @property

@@ -169,6 +169,7 @@ def _launches(s: Summary) -> Iterator[str]:
     yield ""
     for i, x in enumerate(s.started, 1):
         wait = f"   [waits for {x.waits_for}]" if x.waits_for else ""
+        wait += f"   [own tiles wait for {x.adds} and add up]" if x.adds else ""
         wait += "   [starts while the one above runs]" if x.beside else ""
         yield _cut(f"  {i:>2}  {_short(x.text, WIDTH - 8 - len(wait))}{wait}")
 

@@ -214,7 +214,7 @@ def specs(draw):
     key = {
         "route": ["direct", "swizzle", "ring"], "via": ["copy_engine", "tma", "ldst"], "side": ["push", "pull"],
         "place": ["own_sms(1)", "own_sms(3)", "co_located"], "buffers": [1, 2],
-        "order": ["arrival", "local_first", "interleaved"],
+        "order": ["arrival", "local_first", "interleaved"], "add": ["behind", "in_tiles"],
         "chunk": ["3 per shard", "7 along M", "1 KiB", "1 per shard", "64 along M"],
         "tile": ["16x16x16", "32x64x32", "64x16x16"], "fuse_from": ["always", "never", "9 along M"],
     }  # fmt: skip

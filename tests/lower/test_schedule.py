@@ -176,8 +176,8 @@ def test_two_buffers_that_are_one_are_refuted():
 
 AUTO_KEYS = {
     "all_gather": {"route", "via", "side", "order", "chunk", "buffers"},
-    "reduce_scatter": {"route", "via", "side", "place", "order", "reduce", "wire", "chunk", "buffers"},
-    "all_reduce": {"algorithm", "route", "via", "side", "place", "order", "reduce", "wire", "chunk", "buffers"},
+    "reduce_scatter": {"route", "via", "side", "place", "order", "reduce", "add", "wire", "chunk", "buffers"},
+    "all_reduce": {"algorithm", "route", "via", "side", "place", "order", "reduce", "add", "wire", "chunk", "buffers"},
 }
 
 

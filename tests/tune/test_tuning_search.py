@@ -50,7 +50,7 @@ def test_what_is_tried_is_legal_open_and_differs():
         assert None not in made and len({unchosen(m) for m in made}) == len(made) == space.count
     keys = {(label, key) for label, parts in found()["mlp"].options for part in parts for key, _ in part}
     products = {(label, key) for label in ("product", "product 2") for key in ("tile", "stages", "warps", "compute")}
-    mine = {"all_gather": {"chunk", "side"}, "reduce_scatter": {"order", "place", "route", "side", "via"}}
+    mine = {"all_gather": {"chunk", "side"}, "reduce_scatter": {"add", "order", "place", "route", "side", "via"}}
     assert keys <= {(label, key) for label, of in mine.items() for key in of} | products
     assert {("all_gather", "chunk"), ("reduce_scatter", "place"), ("product", "tile"), ("product 2", "compute")} <= keys
 
