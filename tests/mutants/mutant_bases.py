@@ -165,6 +165,8 @@ SPECS = {
     "scatter_ring": scatter("route = ring, via = ldst, place = own_sms(1), buffers = 2"),
     "two_shot": total("algorithm = two_shot, route = swizzle, via = ldst, place = co_located, buffers = 2"),
     "one_shot": total("algorithm = one_shot, route = swizzle, via = ldst, place = co_located, buffers = 2"),
+    "scatter_in_tiles": scatter(f"{PUSHED}, add = in_tiles"),
+    "reduce_in_tiles": total(f"algorithm = two_shot, {PUSHED}, add = in_tiles"),
     "plan_gather": PLAN_GATHER,
     "plan_ring": PLAN_RING,
     "plan_scatter": PLAN_SCATTER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutant_faults import EITHER, LOG, MOVES, PIECES, PRODUCT, SIGNAL, SIM, TILES, Edit, Fault, in_template
 
 TEMPLATE = "template"
-WAIT_LOOP = "for c in range(row // chunk, last // chunk + 1):"
+WAIT_LOOP = "for c in range(row // {{ chunk }}, last // {{ chunk }} + 1):"
 SIGNAL_LOOP = '"row // out_chunk, last // out_chunk + 1"'
 FLAGS = '{{ arrived | default("words_of(out_arrived, " ~ view.holder ~ ")") }}'
 MOVE_SIGNAL = "    if ok != 0:\n        if arrive({{ m }}_counters + target * {{ m }}_chunk_cap + c, pieces):"
@@ -26,7 +26,7 @@ FAULTS = (
         "chunk off by one",
         TEMPLATE,
         SIM,
-        in_template(PIECES, WAIT_LOOP, "for c in range(row // chunk, last // chunk):"),
+        in_template(PIECES, WAIT_LOOP, "for c in range(row // {{ chunk }}, last // {{ chunk }}):"),
     ),
     Fault(
         "wait for the chunk before",
@@ -35,7 +35,7 @@ FAULTS = (
         TEMPLATE,
         SIM,
         in_template(
-            PIECES, "word = {{ place }} * chunk_cap + c", "word = {{ place }} * chunk_cap + tl.maximum(c - 1, 0)"
+            PIECES, "word = {{ place }} * {{ cap }} + c", "word = {{ place }} * {{ cap }} + tl.maximum(c - 1, 0)"
         ),
     ),
     Fault(
@@ -44,7 +44,7 @@ FAULTS = (
         "waits for more than it reads: no overlap",
         TEMPLATE,
         LOG,
-        in_template(PIECES, WAIT_LOOP, "for c in range(0, last // chunk + 1):"),
+        in_template(PIECES, WAIT_LOOP, "for c in range(0, last // {{ chunk }} + 1):"),
         run={"calls": (90,)},
     ),
     Fault(
@@ -56,10 +56,10 @@ FAULTS = (
         (
             Edit("{{ flags }} + word, epoch,", "state, epoch,", PIECES),
             Edit(
-                "                left = {{ a.name }}.load(",
+                "                left = {{ left }}.load(",
                 "                if k % 256 == 0:\n"
                 "                    wait_flag({{ launch.chunk_flags }} + owner * chunk_cap + k // 256, epoch, 0, 0,"
-                " state, state_peers, record, limit, W, NVIDIA)\n                left = {{ a.name }}.load(",
+                " state, state_peers, record, limit, W, NVIDIA)\n                left = {{ left }}.load(",
                 PRODUCT,
             ),
         ),
@@ -119,7 +119,7 @@ FAULTS = (
         "signalled by its last tile, not when all are done",
         TEMPLATE,
         SIM,
-        in_template(SIGNAL, "if {{ is_last }}:", "if column == columns - 1:"),
+        in_template(SIGNAL, "if {{ view.counted[who] }}:", "if column == columns - 1:"),
     ),
     Fault(
         "counter expects one tile",

@@ -9,6 +9,7 @@ import mutants_of_plans
 import mutants_of_programs
 import mutants_of_schedules
 import mutants_of_signals
+import mutants_of_sums
 import mutants_of_wrappers
 import pytest
 from mutant_bases import SPECS, build_base
@@ -17,6 +18,7 @@ from mutant_catchers import CATCHERS, Run, catch, quiet_torch
 FILES = (
     mutants_of_schedules,
     mutants_of_signals,
+    mutants_of_sums,
     mutants_of_data,
     mutants_of_programs,
     mutants_of_helpers,
