@@ -77,3 +77,25 @@ ret;
     elsewhere = text.replace("@%p2 st.shared.b32 [%r9 + 0], %r2;", "@%p2 st.shared.b32 [%r8 + 0], %r2;")
     for wrong in (elsewhere, text.replace("[%r9 + 0], %r2", "[%r9 + 0], %r1")):
         assert [f.line for f in stale_retries(wrong)] == [4]
+
+
+def test_a_stale_retry_inside_the_loop_that_hands_out_partitions_is_found():
+    """Warps of a specialised kernel get one partition after the other in a loop that sets their registers: the load
+    that tells them which is no retry, what a partition waits for is."""
+    text = """.visible .entry k(){
+$L__1:
+bar.sync 1;
+ld.global.b32 %r1, [%rd1];
+setmaxnreg.dec.sync.aligned.u32 40;
+$L__2:
+ld.relaxed.sys.global.b32 %r2, [%rd2];
+setp.ne.s32 %p2, %r2, %r4;
+@%p2 bra $L__2;
+setp.ne.s32 %p1, %r1, 0;
+@%p1 bra $L__1;
+ret;
+}"""
+    assert stale_retries(text) == []
+    assert [f.line for f in stale_retries(text.replace("ld.relaxed.sys.global", "ld.global"))] == [7]
+    plain = text.replace("setmaxnreg.dec.sync.aligned.u32 40;", "")
+    assert [f.line for f in stale_retries(plain)] == [4], "in a loop of another kernel it is one"
