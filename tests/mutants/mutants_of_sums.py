@@ -64,7 +64,7 @@ FAULTS = (
         "added for another rank too",
         TEMPLATE,
         VALUES,
-        in_template(ADD, "tl.where(source == rank, own, part)", "tl.where((source == rank) | (source == 0), own, part)"),
+        in_template(ADD, "tl.where(source == rank, own,", "tl.where((source == rank) | (source == 0), own,"),
     ),
     Fault(
         "addends of another buffer",

@@ -1,0 +1,91 @@
+"""The kernel of specialised warps whose own tiles add up (`add = in_tiles`), compiled ahead of time for Hopper: it
+fits, passes the lints, and each of them finds the fault that it is there for."""
+
+import pytest
+from test_warps import WAIT, load
+
+from chunkdsl import pipeline
+from chunkdsl.aot.lints import LINTS, lint
+from chunkdsl.aot.record import RecordingMachine
+from chunkdsl.aot.targets import compile_kernel, find_target
+from chunkdsl.plan.tile_kernels import warp_tiles
+
+SPEC = """mesh tp[2] over nvlink
+dim M = 1..4096
+dim H = 512
+dim F = 8192
+tensor a : bf16[M, F @ tp]
+tensor v : bf16[F @ tp, H]
+tensor r : bf16[M @ tp, H]
+policy wide { tile = 128x256x64, chunk = 128 along M, add = in_tiles }
+op plain(a, v) -> y { y = reduce_scatter(a @ v, M) with wide }
+op added(a, v, r) -> y { y = reduce_scatter(a @ v, M) + r with wide }
+op total(a, v) -> y { y = all_reduce(a @ v) with wide { algorithm = two_shot } }
+"""
+KERNELS = [f"{op}_y_partial_warps" for op in ("plain", "added", "total")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("sums"), SPEC)
+
+
+@pytest.fixture(scope="module")
+def compiled(made):
+    machine = RecordingMachine(0, 2, "sm_90")
+    made[1](machine=machine)
+    return {u.name: compile_kernel(u, "sm_90") for u in machine.uses if u.name.endswith("_warps")}
+
+
+def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
+    assert list(compiled) == KERNELS
+    for kernel in compiled.values():
+        assert lint(kernel, "sm_90", made[0]) == []
+        assert kernel.spills == 0 and kernel.shared <= find_target("sm_90").shared
+        wide, narrow = warp_tiles().adding
+        said = {line.strip().rstrip(";") for line in kernel.ptx.splitlines()}
+        assert {f"setmaxnreg.inc.sync.aligned.u32 \t{wide}", f"setmaxnreg.dec.sync.aligned.u32 \t{narrow}"} <= said
+
+
+MUTANTS = (
+    ("flag-scope", "plain_y_partial_warps", "sys.acquire", "gpu.acquire"),
+    ("flag-scope", "total_y_partial_warps", "sys.release", "gpu.release"),
+    ("release-over-bulk-store", "total_y_partial_warps", "cp.async.bulk.wait_group 0;", ""),
+    ("release-over-bulk-store", "plain_y_partial_warps", "wait_group 0;", "wait_group.read 0;"),
+)
+
+
+@pytest.mark.parametrize(("name", "kernel", "text", "other"), MUTANTS)
+def test_a_fault_planted_in_it_is_found(compiled, name, kernel, text, other):
+    ptx = compiled[kernel].ptx
+    assert text in ptx and LINTS[name].run(ptx) == []
+    assert LINTS[name].run(ptx.replace(text, other))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_partition_that_looks_at_memory_does_so_before_the_kernels_ahead_end(compiled, kernel):
+    """Multipliers add up their last tile: they read what the others sent."""
+    rules = [LINTS[name].run for name in ("access-before-early-start", "end-before-kernel-ahead")]
+    first, *rest = compiled[kernel].ptx.split(WAIT)
+    assert len(rest) == 5
+    for i in range(len(rest)):
+        mutant = first + "".join((WAIT if i != k else "") + part for k, part in enumerate(rest))
+        assert any(rule(mutant) for rule in rules)
+
+
+SUM = "reduce_scatter(a @ v, M)"
+REASONS = {
+    "it multiplies bf16 into f32": SPEC.replace("chunk = 128 along M", "chunk = 128 along M, wire = f32"),
+    "rounded to another dtype": SPEC.replace(f"{SUM} with", f"cast({SUM}, f32) with"),
+    "gelu takes registers": SPEC.replace(f"{SUM} with", f"gelu({SUM}) with"),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_it_cannot_add_up_stays_with_triton_and_says_why(tmp_path, reason):
+    path = tmp_path / "pair.chunk"
+    path.write_text(REASONS[reason])
+    read = pipeline.read_one(str(path))
+    assert not read.report.failed, read.report.diagnostics
+    product, total = read.schedule.ops[0].launches
+    assert reason in product.why_triton and not product.warps and total.within
