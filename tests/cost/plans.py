@@ -29,6 +29,8 @@ KINDS = {
     "tma scatter": SCATTER.format("via = tma, place = own_sms(8), chunk = 256 along M"),
     "ring scatter": SCATTER.format("via = tma, route = ring, place = own_sms(8), chunk = 256 along M"),
     "two shots": REDUCE.format("chunk = 256 along M"),
+    "sums in tiles": SCATTER.format("chunk = 256 along M, add = in_tiles"),
+    "two shots, sums in tiles": REDUCE.format("chunk = 256 along M, add = in_tiles"),
     "words": SMALL.format("algorithm = one_shot, validity = word"),
     "marks twice": SMALL.format("algorithm = two_shot, buffers = 3"),
     "flags, one buffer": SMALL.format("algorithm = one_shot, validity = flag, buffers = 1"),
