@@ -22,15 +22,18 @@ SHARES = {"storer": 1, "producer": STORERS}  # of a tile in its chunk's counter;
 
 @record
 class WarpTiles:
-    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another, and `adding`: the same
-    where storers add up what others sent; `rows`, `waves` (tiles of a multiprocessor) and `depth`: the least of a call
-    that it runs; `copies`: most ranks that a tile goes to."""
+    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another; `adding`: where storers add
+    up what others sent, `sending`: and send the sums to every rank, `adders`: of how many ranks at most; `rows`,
+    `waves` (tiles of a multiprocessor) and `depth`: the least of a call that it runs; `copies`: most ranks that a tile
+    goes to."""
 
     triton: tuple[int, ...]
     tile: tuple[int, int, int]
     stages: int
     registers: tuple[int, int]
     adding: tuple[int, int]
+    sending: tuple[int, int]
+    adders: int
     rows: int
     waves: int
     depth: int
@@ -84,16 +87,20 @@ def why_not_warps(launch: Launch, op: OpSchedule) -> str:
     return f"{heavy} takes registers that the accumulators of specialised warps leave none of" if heavy else ""
 
 
-def copied(launch: Launch, op: OpSchedule) -> bool:
-    """Do tiles of it go to every rank?"""
-    total = sum_within(op, launch)
+def most_ranks(launch: Launch, op: OpSchedule) -> int | None:
+    """How many ranks its kernel of specialised warps can serve; None: any number."""
+    if sum_within(op, launch):
+        return warp_tiles().adders
     everyone = launch.destination.kind == "push" and launch.destination.everyone
-    return everyone or (total is not None and total.destination.kind == "broadcast")
+    return warp_tiles().copies if everyone else None
 
 
 def registers_of(launch: Launch, op: OpSchedule) -> tuple[int, int]:
     """Of a thread that multiplies, and of another."""
-    return warp_tiles().adding if sum_within(op, launch) else warp_tiles().registers
+    w, total = warp_tiles(), sum_within(op, launch)
+    if total is None:
+        return w.registers
+    return w.sending if total.destination.kind == "broadcast" else w.adding
 
 
 def settle_kernels(op: OpSchedule) -> OpSchedule:
@@ -116,7 +123,8 @@ def kernel_text(launch: Launch, op: OpSchedule) -> tuple[str, str]:
     w = warp_tiles()
     versions = ", ".join(f"{v // 10}.{v % 10}" for v in w.triton)
     who = f"specialised warps (Gluon of triton {versions})"
-    more = f"more than {w.copies} ranks, " if copied(launch, op) else ""
+    most = most_ranks(launch, op)
+    more = f"more than {most} ranks, " if most else ""
     return who, (
         f"faster from {w.rows} rows, {w.waves} tiles of a multiprocessor and a depth of {w.depth} on; smaller calls, "
         f"{more}and rows of the result that are no multiple of 16 bytes, are Triton's, with the same bits"

@@ -15,7 +15,7 @@ from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Parameter, Result, Schedule
 from chunkdsl.plan.tables import route_tables
-from chunkdsl.plan.tile_kernels import copied, registers_of, warp_tiles
+from chunkdsl.plan.tile_kernels import most_ranks, registers_of, warp_tiles
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
@@ -114,7 +114,8 @@ def constants_of(launch: Launch, op: OpSchedule) -> str:
     if launch.warps:
         w, (wide, narrow_warps) = warp_tiles(), registers_of(launch, op)
         least = dict(ROWS=w.rows, WAVES=w.waves, DEPTH=w.depth)
-        least |= dict(COPIES=w.copies) if copied(launch, op) else {}
+        most = most_ranks(launch, op)
+        least |= dict(MOST_RANKS=most) if most else {}
         pairs["WARP_TILES"] = dict(TRITON=w.triton, STAGES=w.stages, WIDE=wide, NARROW=narrow_warps, **least)
     body = "\n".join(f"    {k}={v}," for k, v in pairs.items()).replace("'", '"')
     return f"dict(\n{body}\n)"

@@ -52,6 +52,13 @@ def hear(words, told, heard, turn, WARPS: gl.constexpr):
 
 
 @gluon.jit
+def anew(x):
+    """x, a number of 32 bits, from which nothing can be worked out ahead: what partitions have in common is otherwise
+    computed once for all of them, and keeps registers that each of them is short of."""
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
 def last_heard(words, turn, WARPS: gl.constexpr):
     """The tile announced before the word of `turn`, which was the end: it is still in its place. Asked for again, not
     remembered: Triton up to 3.9 takes a copy that a loop carries for one that never changes."""
@@ -142,7 +149,7 @@ def warp_tiles(operation, constants, rows, tiles, n, depth, active):
     suits it: sizes at least as its table says, rows of whole multiples of 16 bytes, few ranks if each tile goes to all.
     Both kernels give the same bits and the same signals, so ranks need not agree. A warm-up launches both."""
     table = constants["WARP_TILES"]
-    if gluon_api(operation.module) not in table["TRITON"] or n % 8 or operation.world > table.get("COPIES", 1 << 16):
+    if gluon_api(operation.module) not in table["TRITON"] or n % 8 or operation.world > table.get("MOST_RANKS", 1 << 16):
         return constants
     waves = cdiv(tiles, operation.machine.sms)
     fits = rows >= table["ROWS"] and waves >= table["WAVES"] and depth >= table["DEPTH"]
