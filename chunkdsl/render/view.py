@@ -166,9 +166,8 @@ class LaunchView:
         n = self.launch
         return "".join(f"{p.accumulator}, " for p in n.products) + ("total, " if n.sums or n.fold else "")
 
-    @property
-    def half_values(self) -> str:
-        return "".join(f"halves({p.accumulator}, half), " for p in self.launch.products)
+    def half_values(self, half: int | str) -> str:
+        return "".join(f"halves({p.accumulator}, {half}), " for p in self.launch.products)
 
     @property
     def destination_text(self) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from mutant_faults import ALWAYS_ALIVE, EITHER, SILENT, SIM, TILES, Edit, Fault, in_template
 
-TEMPLATE, ADD = "template", "_add.py.jinja"
+TEMPLATE, ADD, OWN = "template", "_add.py.jinja", "_own_tile.py.jinja"
 HEARD = "    for source in range(W):\n        if source != rank:\n"
 VALUES = ("exact", "float64")
-EARLY = """        if FUSED:
-          if (ok != 0) & (owner == rank):
+ADDS = "                if ok != 0:\n{% for half in range(2) %}\n"
+EARLY = """                if ok != 0:
 {% with who = "program" %}
+{% filter indent(8, true) %}
 {% include "_signal.py.jinja" %}
+{% endfilter %}
 {% endwith %}
-        if ok != 0:
-{{ halves("add_or_store")"""
+{% for half in range(2) %}
+"""
 
 FAULTS = (
     Fault(
@@ -38,7 +40,7 @@ FAULTS = (
         "runs ahead of the buffers of the others",
         TEMPLATE,
         EITHER,
-        in_template(TILES, "    elif FUSED:\n        if owner == rank:", "    elif FUSED:\n        if owner < 0:"),
+        in_template(OWN, "    elif FUSED:\n        if owner == rank:", "    elif FUSED:\n        if owner < 0:"),
         run={"calls": (40, 2, 40)},
     ),
     Fault(
@@ -47,7 +49,7 @@ FAULTS = (
         "a dead rank publishes sums",
         TEMPLATE,
         ("timeout",),
-        (Edit("                ok = {{ awaited()", "                {{ awaited()", TILES), *ALWAYS_ALIVE),
+        (Edit("                ok = {{ awaited()", "                {{ awaited()", OWN), *ALWAYS_ALIVE),
         run=SILENT,
     ),
     Fault(
@@ -81,7 +83,7 @@ FAULTS = (
         TEMPLATE,
         SIM,
         (
-            Edit('        if ok != 0:\n{{ halves("add_or_store")', EARLY, TILES),
+            Edit(ADDS, EARLY, OWN),
             Edit(
                 "    if FUSED:\n        if ok != 0:\n",
                 "    if FUSED:\n        if (ok != 0) & ((owner != rank) | (row >= height)):\n",
