@@ -22,8 +22,8 @@ SHARES = {"storer": 1, "producer": STORERS}  # of a tile in its chunk's counter;
 
 @record
 class WarpTiles:
-    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another; `adding`: where storers add
-    up what others sent, `sending`: and send the sums to every rank, `adders`: of how many ranks at most; `rows`,
+    """The kernel of specialised warps. `registers`: of a thread that multiplies, of another; `adding`: where storers
+    add up what others sent, `sending`: and send the sums to every rank, `adders`: of how many ranks at most; `rows`,
     `waves` (tiles of a multiprocessor) and `depth`: the least of a call that it runs; `copies`: most ranks that a tile
     goes to."""
 
