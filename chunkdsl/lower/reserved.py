@@ -2,8 +2,8 @@
 list against the files; reading them at every check would cost more than the rest of it."""
 
 RESERVED = frozenset(
-    "address_at admit_next agree_call alive announce any_placed argument_of arrive arrive_in as_declared await_ahead "
-    "await_chunk await_turn band_of bare begin_ring block_for blocks_on bulk_wait by_fallback by_operator "
+    "address_at admit_next agree_call alive anew announce any_placed argument_of arrive arrive_in as_declared "
+    "await_ahead await_chunk await_turn band_of bare begin_ring block_for blocks_on bulk_wait by_fallback by_operator "
     "cast_to_declared cdiv clock close_call copied copy_box cut_columns cyclic_height cyclic_row deal deal_block "
     "deal_shards dealt_out define described empty_marks end_product end_unclosed erf_gelu even_rows fetch_rows "
     "follow_sums form_for free_name from_four from_two gelu_grad gelu_slope give_up gluon_api halves hand_over hear "
