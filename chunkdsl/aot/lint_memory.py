@@ -26,9 +26,11 @@ def spills(compiled: Compiled) -> Found:
     """The tile fits the registers. A spill in the K loop costs more than any overlap wins; use a smaller tile.
 
     ptxas also parks a predicate or a scalar (4 to 16 bytes) in kernels that use 40 of 255 registers; that is its
-    choice, not pressure, and is let pass.
+    choice, not pressure, and is let pass. So it is in kernels whose warps are given their registers (`setmaxnreg`), of
+    which it counts an average: there it parks what partitions have in common, once, before the first of them begins.
     """
-    parked = compiled.ptx and compiled.spills and compiled.spills <= 16 and (compiled.registers or 0) < 128
+    few = (compiled.registers or 0) < 128 or "setmaxnreg" in compiled.ptx
+    parked = compiled.ptx and compiled.spills and compiled.spills <= 16 and few
     if compiled.spills and not parked:
         unit = "bytes a thread" if compiled.ptx else "registers"
         yield 0, "", f"{compiled.spills} {unit} spilled, {compiled.registers} registers used"

@@ -18,6 +18,7 @@ from __future__ import annotations
 from functools import cache
 
 import triton
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper
@@ -113,8 +114,8 @@ def hand_over(x, ring, full, free, slot, use):
 
 @gluon.jit
 def fetch_rows(at, pitch, bytes, ROWS: gl.constexpr):
-    """`bytes` of each of ROWS rows, a multiple of 16, on their way from memory to the cache: whoever loads them later waits
-    less. Says nothing about what they hold, and may come before they are written."""
+    """`bytes` of each of ROWS rows, a multiple of 16, on their way from memory to the cache: whoever loads them later
+    waits less. Says nothing about what they hold, and may come before they are written."""
     lines: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     rows = gl.arange(0, ROWS, layout=lines)
     tl.inline_asm_elementwise(
@@ -149,7 +150,8 @@ def warp_tiles(operation, constants, rows, tiles, n, depth, active):
     suits it: sizes at least as its table says, rows of whole multiples of 16 bytes, few ranks if each tile goes to all.
     Both kernels give the same bits and the same signals, so ranks need not agree. A warm-up launches both."""
     table = constants["WARP_TILES"]
-    if gluon_api(operation.module) not in table["TRITON"] or n % 8 or operation.world > table.get("MOST_RANKS", 1 << 16):
+    many = operation.world > table.get("MOST_RANKS", operation.world)
+    if gluon_api(operation.module) not in table["TRITON"] or n % 8 or many:
         return constants
     waves = cdiv(tiles, operation.machine.sms)
     fits = rows >= table["ROWS"] and waves >= table["WAVES"] and depth >= table["DEPTH"]

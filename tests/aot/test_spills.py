@@ -21,5 +21,10 @@ def test_spills_under_pressure_do_not(spills, registers):
     assert found(spills, registers)
 
 
+@pytest.mark.parametrize(("spills", "wrong"), ((16, False), (20, True)))
+def test_where_warps_are_given_registers_their_average_says_nothing(spills, wrong):
+    assert found(spills, 168, ptx="setmaxnreg.dec.sync.aligned.u32 40;") == wrong
+
+
 def test_on_amd_every_spilled_register_counts():
     assert found(2, 40, ptx="")
