@@ -222,12 +222,16 @@ class Rendered:
 
 
 def module_text(made: Schedule, world: World, job: Job) -> str:
-    """The module of one op in a setting, alone. NoModule where it is not proven for these ranks."""
+    """The module of one op in a setting, alone. NoModule where parts of the setting are not legal together, or where it
+    is not proven for these ranks."""
     from chunkdsl.check.worlds import prove_worlds
     from chunkdsl.render.module import render_module
     from chunkdsl.tune.space import schedule_of
 
-    alone = replace(made, ops=(schedule_of(job.space, job.setting),), gradients=())
+    op = schedule_of(job.space, job.setting)
+    if op is None:
+        raise NoModule("not legal")
+    alone = replace(made, ops=(op,), gradients=())
     refuted = [r.message for v in prove_worlds(alone, [world]) for r in v.refutations]
     if refuted:
         raise NoModule(f"not proven: {refuted[0]}")

@@ -1,8 +1,8 @@
 """How good the settings of an op are, by what was measured.
 
 A setting is as good as the geometric mean, over the sizes and over calls in CUDA graphs and one by one, of its time
-against the library's, counted as 1 where the library is faster: below its gate an op takes the library's way. Settings
-that are equal in that go by the plain mean.
+against the library's, counted as 1 where the library is faster: below its gate an op takes the library's way. So it does
+one by one wherever it does in graphs (tune/gates). Settings that are equal in that go by the plain mean.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ def compared_sizes(known: Mapping[Setting, Mapping[Sizes, Result]]) -> tuple[Siz
 
 def score(results: Mapping[Sizes, Result], calls: Iterable[Sizes]) -> Score:
     """Less is better; NEVER where it failed or was not measured at one of the sizes."""
-    found = [ratio for c in calls for ratio in (results[c].ratios if c in results else NEVER)]
+    pairs = [results[c].ratios if c in results else NEVER for c in calls]
+    found = [ratio for pair in pairs for ratio in pair]
     if not found or max(found) == float("inf"):
         return NEVER
-    return tuple(exp(sum(log(r) for r in ratios) / len(ratios)) for ratios in ([min(1.0, r) for r in found], found))
+    gated = [min(1.0, ratio) if pair[0] <= 1 else 1.0 for pair in pairs for ratio in pair]
+    return tuple(exp(sum(log(r) for r in ratios) / len(ratios)) for ratios in (gated, found))
 
 
 def ranking(tuned: Tuned, op: str, world: World) -> list[tuple[Score, Setting]]:

@@ -6,7 +6,7 @@ reduce-scatter and GEMM + all-reduce against NCCL + cuBLAS, and against the long
     python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,pushed,reduce,oneshot] [--gated]
 
 Bits are compared first: fused by each of the two kernels, with `exact`. Medians of the slowest rank, interleaved, in
-CUDA graphs of 4 to 40 calls (about 4 ms) and (ours and the library's) eagerly. Kernels are compiled beforehand, a
+CUDA graphs of 4 to 160 calls (about 16 ms, `--graph-ms`) and (ours and the library's) eagerly. Kernels are compiled beforehand, a
 process for each op.
 With `--gated` the gates of the modules hold, as `chunkdsl tune` has placed them: `fused` says which calls run fused;
 the others are compared with the fallback.
@@ -63,7 +63,6 @@ STEMS = {"gather": "layers_ag", "pushed": "layers_ag_push", "pulled": "layers_ag
          "reduce": "layers_ar", "oneshot": "layers_ar_one", "interleaved": "layers_ar_interleaved",
          "scatterin": "layers_rs_in_tiles", "reducein": "layers_ar_in_tiles"}  # fmt: skip
 GATHERS = ("gather", "pushed", "pulled")
-GRAPH_US = 4000  # of work in what is timed: ranks start up to 100 us apart, and that is shared by its calls
 COLUMNS = (
     "op", "model", "M", "cuBLAS", "NCCL", "NCCL + cuBLAS", "ours", "ours / longer", "over NCCL + cuBLAS",
     "ours, Triton", "eager: NCCL + cuBLAS", "eager: ours", "over", "bits", "apart",
@@ -130,7 +129,8 @@ def row(m, name: str, model: str, rows: int, columns: int, args) -> str:
         "ours": lambda: op(x, w, **dims),
         "triton": by_triton,
     }
-    times = max(4, min(40, round(GRAPH_US / (op.flops(dims) / 7e8))))  # at 700 TFLOP/s; ranks compute the same
+    # At 700 TFLOP/s; ranks compute the same. They start up to 100 us apart, which is shared by the calls of a graph.
+    times = max(4, min(10 * args.graph_ms, round(1e3 * args.graph_ms / (op.flops(dims) / 7e8))))
     graphs = {key: capture(call, times, dist.barrier) for key, call in calls.items()}
     t = interleaved({key: graph.replay for key, graph in graphs.items()}, times, args.rounds)
 
@@ -169,6 +169,7 @@ def main() -> int:
     parser.add_argument("--rows", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(STEMS))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--graph-ms", type=int, default=16, help="of work in what is timed; a longer one finds GPUs hotter")
     parser.add_argument("--gated", action="store_true", help="leave the gates of the modules as they are")
     parser.add_argument("--port", type=int, default=29547)
     args = parser.parse_args()

@@ -201,7 +201,8 @@ def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, li
         machine.synchronize()
         m.check()
         places = []
-        for flags in {w[0] for kernel in entry["ranks"][0].values() for ws in kernel.values() for w in ws}:
+        planned = [w for kernel in entry["ranks"][0].values() for w in (*kernel["waits"], *kernel["signals"])]
+        for flags in {w[0] for w in planned}:
             held = op.closed if flags == f"{op.NAME}_closed" else getattr(op, f"_{flags}")
             own = held.local if isinstance(held, Symmetric) else held
             starts = held.addresses if isinstance(held, Symmetric) else (own.data_ptr(),)

@@ -171,3 +171,10 @@ def test_where_it_cannot_measure_it_says_why(environ, gpus, argv, why, monkeypat
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert main(["tune", *argv]) == 2
     assert f"CD037[cannot-tune-here] cannot tune here: {why}" in capsys.readouterr().out
+
+
+def test_values_that_are_not_legal_together_have_no_module(monkeypatch):
+    """Each was legal beside the untuned setting; a kit lists combinations of them."""
+    monkeypatch.setattr("chunkdsl.tune.space.schedule_of", lambda space, setting: None)
+    with pytest.raises(gpu.NoModule, match="not legal"):
+        gpu.module_text(None, (2,), SimpleNamespace(space=None, setting=(("product", "compute", "library"),)))
