@@ -22,6 +22,7 @@ class RecordedLaunches:
 
     RECORDS, unrecorded = True, ""  # whether calls are recorded, and what went wrong when one was
     _recorder = None  # the lane that is captured, and the pool of what Triton's launches need while they run
+    _first = None  # a graph that stays: a pool without any is none for torch's allocator of pinned memory
 
     def recorded(self, play):
         """A function that does in one launch on the current stream what `play()` puts there. None where it cannot be
@@ -43,6 +44,7 @@ class RecordedLaunches:
         except RuntimeError as error:
             self.RECORDS, self.unrecorded = False, str(error.__context__ or error)
             return None
+        self._first = self._first or graph
         return graph.replay
 
 

@@ -1,8 +1,8 @@
 """How good the settings of an op are, by what was measured.
 
 A setting is as good as the geometric mean, over the sizes and over calls in CUDA graphs and one by one, of its time
-against the library's, counted as 1 where the library is faster: below its gate an op takes the library's way. So it does
-one by one wherever it does in graphs (tune/gates). Settings that are equal in that go by the plain mean.
+against the library's, counted as 1 where the library is faster: below its gate an op takes the library's way. So it
+does one by one wherever it does in graphs (tune/gates). Settings that are equal in that go by the plain mean.
 """
 
 from __future__ import annotations

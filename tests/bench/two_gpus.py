@@ -6,8 +6,8 @@ reduce-scatter and GEMM + all-reduce against NCCL + cuBLAS, and against the long
     python tests/bench/two_gpus.py [--rounds 7] [--rows 512,2048] [--only gather,pushed,reduce,oneshot] [--gated]
 
 Bits are compared first: fused by each of the two kernels, with `exact`. Medians of the slowest rank, interleaved, in
-CUDA graphs of 4 to 160 calls (about 16 ms, `--graph-ms`) and (ours and the library's) eagerly. Kernels are compiled beforehand, a
-process for each op.
+CUDA graphs of 4 to 160 calls (about 16 ms, `--graph-ms`) and (ours and the library's) eagerly. Kernels are compiled
+beforehand, a process for each op.
 With `--gated` the gates of the modules hold, as `chunkdsl tune` has placed them: `fused` says which calls run fused;
 the others are compared with the fallback.
 """
@@ -169,7 +169,8 @@ def main() -> int:
     parser.add_argument("--rows", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(STEMS))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--graph-ms", type=int, default=16, help="of work in what is timed; a longer one finds GPUs hotter")
+    text = "of work in what is timed; the longer, the hotter the GPUs"
+    parser.add_argument("--graph-ms", type=int, default=16, help=text)
     parser.add_argument("--gated", action="store_true", help="leave the gates of the modules as they are")
     parser.add_argument("--port", type=int, default=29547)
     args = parser.parse_args()

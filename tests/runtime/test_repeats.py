@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from types import SimpleNamespace
+from weakref import ref
 
 import pytest
 import torch
@@ -201,6 +202,19 @@ def test_a_recording_is_of_this_thread_s_stream_alone_and_shares_one_pool(captur
         machine.recorded(lambda: captured.append("play"))()
     begin = ("begin", "pool", "thread_local")
     assert captured == ["lane", begin, "play", "end", "replay", begin, "play", "end", "replay"]
+
+
+def test_the_pool_never_is_without_a_graph(captured):
+    """Else torch 2.11 captures no other into it (CachingHostAllocator: use_count > 0), once an instance is gone."""
+    machine, made = Recorder(captured), []
+    graphs = torch.cuda.CUDAGraph
+    torch.cuda.CUDAGraph = lambda: made.append(ref(graph := graphs())) or graph
+    try:
+        for _ in range(2):
+            machine.recorded(lambda: None)
+    finally:
+        torch.cuda.CUDAGraph = graphs
+    assert [one() is not None for one in made] == [True, False]
 
 
 def test_after_one_that_failed_none_is_tried(captured):

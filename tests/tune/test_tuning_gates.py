@@ -7,7 +7,7 @@ from chunkdsl.ir.policy import FuseFrom
 from chunkdsl.ir.types import DimRange
 from chunkdsl.tune.evidence import Result
 from chunkdsl.tune.gates import CAPTURED, EAGER, gate_of, gate_reason, next_size
-from chunkdsl.tune.scores import ranking
+from chunkdsl.tune.scores import ranking, score
 from chunkdsl.tune.search import search
 
 M = DimRange("M", 1, 16384)
@@ -119,3 +119,13 @@ def test_a_search_ends_with_the_gates_of_the_best_setting_alone():
     assert gate_of(tuned, "up", 2, [CAPTURED]) == FuseFrom(512, "M")
     assert gate_of(tuned, "up", 2, [EAGER]) == FuseFrom(4096, "M")
     assert {r.sizes for r in tuned.results if r.compared} == set(CALLS), "settings are compared at these alone"
+
+
+def test_a_size_that_graphs_lose_is_not_won_one_by_one():
+    """Below its gate an op takes the library's way, so a quick moment of the host says nothing of a setting."""
+    def of(graph, eager):
+        made = {r.sizes: r for r in results(graph, eager)}
+        return score(made, made)[0]
+
+    assert of({512: 1.3, 2048: 0.9}, {512: 0.6, 2048: 0.9}) == of({512: 1.3, 2048: 0.9}, {512: 1.4, 2048: 0.9})
+    assert of({512: 0.9, 2048: 0.9}, {512: 0.6, 2048: 0.9}) < of({512: 0.9, 2048: 0.9}, {512: 0.9, 2048: 0.9})
