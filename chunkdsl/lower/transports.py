@@ -56,7 +56,8 @@ class Transports(LibraryLaunches):
         if not settle.ok:
             raise Refused
         if routing is None:
-            info = settle.gather(may_stay(value, self.op) and value not in self.for_library)
+            one_axis = len(self.over) < 2 and not cols.sharded
+            info = settle.gather(one_axis and may_stay(value, self.op) and value not in self.for_library)
             info["chunk"] = settle.chunk_rows(row_bytes, value in self.for_library)
         else:
             shard = layout.shard(evaluate(rows, self.highs), self.world)

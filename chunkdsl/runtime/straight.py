@@ -29,11 +29,16 @@ class StraightCalls:
         def run(*given):
             if self.closed_because or machine.failure or self.verdict.value:
                 self.check()
+            if self.INOUT:
+                keep_apart(self, given)  # a wrong call of this rank, before it leaves its peers waiting
             try:
-                return way(*given)
+                result = way(*given)
             except (Exception, KeyboardInterrupt) as error:
                 self.leave_peers(error)
                 raise
+            if self.INOUT:
+                say_changed(self, given)
+            return result
 
         return run
 
@@ -60,10 +65,5 @@ class StraightCalls:
 
     def whole_plain(self, dims, tensors):
         """The results of `plain`, whatever it is."""
-        if self.INOUT:
-            keep_apart(self, tensors)
         values = self.plain(dims, *tensors)
-        result = own_memory(values[0]) if len(values) == 1 else tuple(map(own_memory, values))
-        if self.INOUT:
-            say_changed(self, tensors)
-        return result
+        return own_memory(values[0]) if len(values) == 1 else tuple(map(own_memory, values))

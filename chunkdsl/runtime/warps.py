@@ -147,8 +147,8 @@ def gluon_api(module):
 
 def warp_tiles(operation, constants, rows, tiles, n, depth, active):
     """`constants` of a product [rows, n] of that depth, or what its kernel of specialised warps takes, where the call
-    suits it: sizes at least as its table says, rows of whole multiples of 16 bytes, few ranks if each tile goes to all.
-    Both kernels give the same bits and the same signals, so ranks need not agree. A warm-up launches both."""
+    suits it: sizes at least as its table says, rows of whole multiples of 16 bytes, few ranks if tiles go to all or add
+    up. Both kernels give the same bits and the same signals, so ranks need not agree. A warm-up launches both."""
     table = constants["WARP_TILES"]
     many = operation.world > table.get("MOST_RANKS", operation.world)
     if gluon_api(operation.module) not in table["TRITON"] or n % 8 or many:

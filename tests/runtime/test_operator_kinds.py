@@ -226,7 +226,8 @@ def test_an_out_in_the_memory_of_an_input_is_refused(ops, name):
 
 def test_what_is_updated_in_place_is_given_once(ops, monkeypatch):
     """Also in calls that go straight to the library."""
-    op = ops["updates"]
+    op, left = ops["updates"], []
+    monkeypatch.setattr(op, "leave_peers", left.append)
     p, r, g = inputs(op)
     for _ in range(2):
         with pytest.raises(ValueError, match=r"updates: r, which is updated in place, shares memory with p"):
@@ -234,6 +235,7 @@ def test_what_is_updated_in_place_is_given_once(ops, monkeypatch):
         monkeypatch.setattr(op, "meets", False)
         monkeypatch.setattr(op, "verdict", SimpleNamespace(value=0), raising=False)
         monkeypatch.setitem(op.straight, op.key_of((p, r, g), {}), op.straight_call({"M": 6}, (p, r, g)))
+    assert not left  # an argument of this rank, and no reason for its peers to give up
     both = torch.zeros(6, 32, dtype=torch.bfloat16)
     assert not share_memory(both[:, :16], both[:, 16:]) and share_memory(both[:, :16], both[:, 15:])
     assert not share_memory(both[:3], both[3:]) and not share_memory(both[:0], both)
