@@ -95,6 +95,7 @@ class LaunchView:
         within = sum_within(op, launch)
         self.total = within and LaunchView(within, op, sites)  # what its own tiles make
         self.sends_sums = within is not None and within.destination.kind == "broadcast"
+        self.keeps_sums = within is not None and not self.sends_sums
         self.counted = counted(self.holder, "counters" if self.sends_sums else "out_counters")
         self.stagings, self.arguments = stagings(launch), () if launch.library else tuple(self._arguments())
         if self.total:  # `held`: arguments of the launch that adds, by name, as they are called here

@@ -48,12 +48,16 @@ def made(tmp_path_factory):
     return load(tmp_path_factory.mktemp("warps"), SPEC)
 
 
-@pytest.fixture(scope="module")
-def compiled(made):
+def compiled_warps(made):
     """By launch, what the compiler makes of its kernel of specialised warps."""
     machine = RecordingMachine(0, 2, "sm_90")
-    made[1](machine=machine)
+    made(machine=machine)
     return {u.name: compile_kernel(u, "sm_90") for u in machine.uses if u.name.endswith("_warps")}
+
+
+@pytest.fixture(scope="module")
+def compiled(made):
+    return compiled_warps(made[1])
 
 
 def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
@@ -82,9 +86,27 @@ MUTANTS = (
 
 @pytest.mark.parametrize(("name", "kernel", "text", "other"), MUTANTS)
 def test_a_fault_planted_in_it_is_found(compiled, name, kernel, text, other):
-    ptx = compiled[kernel].ptx
-    assert text in ptx and LINTS[name].run(ptx) == []
-    assert LINTS[name].run(ptx.replace(text, other))
+    assert_found(name, compiled[kernel].ptx, text, other)
+
+
+def assert_found(lint_name, ptx, text, other):
+    """The lint says nothing of `ptx`, and something where `other` stands in it instead of `text`."""
+    assert text in ptx and LINTS[lint_name].run(ptx) == []
+    assert LINTS[lint_name].run(ptx.replace(text, other))
+
+
+def starts_early(ptx):
+    """Do the lints say that a kernel begins, or lets another begin, too early?"""
+    return any(LINTS[name].run(ptx) for name in ("access-before-early-start", "end-before-kernel-ahead"))
+
+
+def waits_seen(ptx):
+    """(waits for the kernels ahead, how many of them the lints find gone, each in its turn)."""
+    first, *rest = ptx.split(WAIT)
+    found = 0
+    for i in range(len(rest)):
+        found += starts_early(first + "".join((WAIT if i != k else "") + part for k, part in enumerate(rest)))
+    return len(rest), found
 
 
 WAIT = "griddepcontrol.wait;"
@@ -93,17 +115,11 @@ WAIT = "griddepcontrol.wait;"
 @pytest.mark.parametrize("kernel", ["up_y_warps", "down_y_partial_warps", "every_y_partial_warps"])
 def test_every_partition_waits_for_the_kernels_ahead_before_it_looks_at_memory(compiled, kernel):
     """It starts while they still run. Multipliers of `up` read a bias, others touch shared memory alone."""
-    rules = [LINTS[name].run for name in ("access-before-early-start", "end-before-kernel-ahead")]
-    first, *rest = compiled[kernel].ptx.split(WAIT)
-    found = 0
-    for i in range(len(rest)):
-        mutant = first + "".join((WAIT if i != k else "") + part for k, part in enumerate(rest))
-        found += any(rule(mutant) for rule in rules)
-    assert len(rest) == 5 and found == (5 if kernel == "up_y_warps" else 3)
+    assert waits_seen(compiled[kernel].ptx) == (5, 5 if kernel == "up_y_warps" else 3)
     admit = "griddepcontrol.launch_dependents;"
     assert compiled[kernel].ptx.count(admit) == 1, "it lets the kernel behind start, once those ahead have ended"
     hasty = compiled[kernel].ptx.replace(admit, "").replace("setmaxnreg", f"{admit} setmaxnreg", 1)
-    assert any(rule(hasty) for rule in rules)
+    assert starts_early(hasty)
 
 
 def test_spills_and_too_much_shared_memory_are_found(compiled):

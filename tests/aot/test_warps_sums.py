@@ -2,12 +2,11 @@
 fits, passes the lints, and each of them finds the fault that it is there for."""
 
 import pytest
-from test_warps import WAIT, load
+from test_warps import assert_found, compiled_warps, load, waits_seen
 
 from chunkdsl import pipeline
-from chunkdsl.aot.lints import LINTS, lint
-from chunkdsl.aot.record import RecordingMachine
-from chunkdsl.aot.targets import compile_kernel, find_target
+from chunkdsl.aot.lints import lint
+from chunkdsl.aot.targets import find_target
 from chunkdsl.plan.tile_kernels import warp_tiles
 
 SPEC = """mesh tp[2] over nvlink
@@ -32,9 +31,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compiled(made):
-    machine = RecordingMachine(0, 2, "sm_90")
-    made[1](machine=machine)
-    return {u.name: compile_kernel(u, "sm_90") for u in machine.uses if u.name.endswith("_warps")}
+    return compiled_warps(made[1])
 
 
 def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
@@ -57,21 +54,13 @@ MUTANTS = (
 
 @pytest.mark.parametrize(("name", "kernel", "text", "other"), MUTANTS)
 def test_a_fault_planted_in_it_is_found(compiled, name, kernel, text, other):
-    ptx = compiled[kernel].ptx
-    assert text in ptx and LINTS[name].run(ptx) == []
-    assert LINTS[name].run(ptx.replace(text, other))
+    assert_found(name, compiled[kernel].ptx, text, other)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_no_partition_that_looks_at_memory_does_so_before_the_kernels_ahead_end(compiled, kernel):
     """Multipliers add up their last tile where the sum stays: they read what the others sent."""
-    rules = [LINTS[name].run for name in ("access-before-early-start", "end-before-kernel-ahead")]
-    first, *rest = compiled[kernel].ptx.split(WAIT)
-    found = 0
-    for i in range(len(rest)):
-        mutant = first + "".join((WAIT if i != k else "") + part for k, part in enumerate(rest))
-        found += any(rule(mutant) for rule in rules)
-    assert len(rest) == 5 and found == (3 if kernel.startswith("total") else 5)
+    assert waits_seen(compiled[kernel].ptx) == (5, 3 if kernel.startswith("total") else 5)
 
 
 SUM = "reduce_scatter(a @ v, M)"
