@@ -159,7 +159,7 @@ def timed(calls: dict[str, Callable], times: int) -> dict:
                 raise
             refused[name] = f"{type(error).__name__}: {str(error)[:200]}"
             torch.cuda.synchronize()
-    graph = interleaved({name: g.replay for name, g in graphs.items()}, times, ROUNDS)
+    graph = interleaved({name: g.replay for name, g in graphs.items()}, times, ROUNDS, together=True)
     eager = interleaved(loops, times, ROUNDS)
     return {"graph": rounded(graph), "eager": rounded(eager), "refused": refused}
 

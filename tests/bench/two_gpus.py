@@ -129,10 +129,10 @@ def row(m, name: str, model: str, rows: int, columns: int, args) -> str:
         "ours": lambda: op(x, w, **dims),
         "triton": by_triton,
     }
-    # At 700 TFLOP/s; ranks compute the same. They start up to 100 us apart, which is shared by the calls of a graph.
+    # At 700 TFLOP/s; ranks compute the same.
     times = max(4, min(10 * args.graph_ms, round(1e3 * args.graph_ms / (op.flops(dims) / 7e8))))
     graphs = {key: capture(call, times, dist.barrier) for key, call in calls.items()}
-    t = interleaved({key: graph.replay for key, graph in graphs.items()}, times, args.rounds)
+    t = interleaved({key: graph.replay for key, graph in graphs.items()}, times, args.rounds, together=True)
 
     def repeated(call):
         return lambda: [call() for _ in range(times)]

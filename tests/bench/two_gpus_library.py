@@ -85,7 +85,7 @@ def row(m, kernels, name: str, rows: int, args) -> str:
     if peer := torch_op(name, x, w):
         calls["torch"] = peer
     graphs = {key: capture(call, CALLS, dist.barrier) for key, call in calls.items()}
-    t = interleaved({key: graph.replay for key, graph in graphs.items()}, CALLS, args.rounds)
+    t = interleaved({key: graph.replay for key, graph in graphs.items()}, CALLS, args.rounds, together=True)
     out = {n: torch.empty_like(exact[n]) for n in chunks}
     for n, op in ops.items():  # bits of what a graph leaves, replayed thrice
         graph = capture(lambda op=op, n=n: op(x, w, out=out[n], **dims), 1, dist.barrier)

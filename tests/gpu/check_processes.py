@@ -82,7 +82,7 @@ def bench(op, size: int, rank: int, rounds: int) -> str:
     times = 4
     calls = {"ours": lambda: op(*x, **dims), "library": lambda: op.fallback(*x, **dims)}
     graphs = {k: capture(f, times, dist.barrier) for k, f in calls.items()}
-    found = interleaved({k: g.replay for k, g in graphs.items()}, times, rounds)
+    found = interleaved({k: g.replay for k, g in graphs.items()}, times, rounds, together=True)
     ours, library = found["ours"], found["library"]
     op.module.check()
     return f"| {op.module.NAME}.{op.NAME} | {size} | {library:.0f} | {ours:.0f} | {library / ours:.2f} |"

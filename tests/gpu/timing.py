@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 WARM_UPS = 3
+PAUSE = 1 << 19  # clocks of a GPU, some 300 us
 
 
 def capture(call: Callable, times: int, meet: Callable = lambda: None) -> torch.cuda.CUDAGraph:
@@ -41,16 +42,28 @@ def replay_us(graph: torch.cuda.CUDAGraph, times: int) -> float:
     return between_events(graph.replay, times)
 
 
-def interleaved(works: dict[str, Callable], times: int, rounds: int) -> dict[str, float]:
-    """Medians over rounds in which each work (of `times` calls) has its turn; the slowest rank's. Collective."""
+def interleaved(works: dict[str, Callable], times: int, rounds: int, together: bool = False) -> dict[str, float]:
+    """Medians over rounds in which each work (of `times` calls) has its turn; the slowest rank's. `together`: what is
+    enqueued at once, such as a graph, begins on all GPUs at the same time, and not when each host comes to it.
+    Collective."""
     seen: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
             dist.barrier()
             torch.cuda.synchronize()
+            if together:
+                begin_together()
             seen[name].append(between_events(work, times))
     medians = slowest([statistics.median(found) for found in seen.values()])
     return dict(zip(seen, medians, strict=True))
+
+
+def begin_together() -> None:
+    """What is enqueued next begins within a few microseconds on all ranks. Hosts are up to 100 us apart, which would
+    count as time of calls that wait for each other: they all enqueue during a pause, and a collective ends it."""
+    if dist.get_backend() == "nccl":
+        torch.cuda._sleep(PAUSE)
+        dist.all_reduce(torch.zeros(1, device="cuda"))
 
 
 def slowest(values: list[float]) -> list[float]:
