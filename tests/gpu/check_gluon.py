@@ -1,16 +1,33 @@
 """Do kernels of specialised warps wait and signal as the plan says? Gluon has no interpreter, so this is the
-simulator's conformance check on a GPU: an instrumented module notes the address of each word that a kernel has waited
-for or set, and what is noted must be what the plan has, kernel by kernel and word by word. It notes too when a tile is
-complete, once for each of its storers, and when a chunk was counted as whole: all of its tiles must stand before that.
+simulator's conformance check on a GPU: an instrumented module (gluon_notes.py) notes the address of each word that a
+kernel has waited for or set, and what is noted must be what the plan has, kernel by kernel and word by word. It notes
+too when a tile is complete, once for each of its storers, and when a chunk was counted as whole: all of its tiles must
+stand before that.
 
     python tests/gpu/planned_words.py specs/ag_gemm.chunk specs/gemm_rs.chunk -o build/gpu        # with chunkdsl
-    python tests/gpu/check_gluon.py ag_gemm gemm_rs [--plant wait]                         # on the GPU
+    python tests/gpu/check_gluon.py ag_gemm gemm_rs [--plant early]                         # on the GPU
 
-Two ranks are threads on one GPU. `--plant`: the kernel shall forget waits, or signal chunks early, when half of their
-tiles are there; that must be found at a size of several chunks, and is then what success means.
+Two ranks are threads on one GPU. What `--plant` plants must be found at a size of several chunks, and is then what
+success means: `wait`, only the first chunk of a shard is ever waited for; `early`, chunks are signalled when half of
+their tiles are there; of own tiles that add up what the others sent (`add = in_tiles`), `add`, storers add before they
+wait; `last`, multipliers add their last tile, of a sum that stays, without waiting. A module that has no place for a
+fault is a ValueError: nothing waits in gemm_rs, and multipliers add nothing to sums that travel on.
 
 Notes of one rank are numbered by one word, so that what happens before something else has the smaller number: a tile's
 note stands behind the wait for its stores and before its contribution to the counter, which is acquired and released.
+
+Own tiles of a sum are compared by what they waited for, as one that forgets its wait is hidden by others that wait for
+the same words: a note is of its partition, and where a piece of half a tile begins to be added, it stands for the words
+that its partition has waited for since its last tile. As many pieces must be added, and as many halves be complete,
+behind the wait for some words as the plan has; a half is complete behind its four pieces, whoever added them, or behind
+none where it has no rows.
+
+What notes do not see: which rows are added, from where and into what, and in which order of ranks (the bits that
+check_ranks.py compares); which of the tiles that wait for the same words has a fault; what the compiler or the memory
+makes of the order in the text, as notes say when a partition came by (the lints read what was compiled): that loads of
+addends stay behind the acquire, and that the stores of a tile have ended where it is said to be complete. `early` of a
+chunk whose tiles are all stored by then leaves the notes of one that is right, and so does `add` where no program has
+two own tiles of a sum that stays: more rows show both.
 """
 
 from __future__ import annotations
@@ -19,106 +36,40 @@ import argparse
 import importlib.util
 import json
 import os
-import re
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
-NOTES = 1 << 14  # of a call
-HEAD = 32  # words of the state before them; word 16 counts them
-NOTE = '''@triton.jit
-def note(kind, flag, epoch, state):
-    """Where the notes of this rank end, and one more: kind, address, epoch."""
-    at = tl.atomic_add(state + 16, 1, sem="relaxed", scope="gpu")
-    address = flag.to(tl.int64)
-    tl.store(state + 32 + 4 * at, kind)
-    tl.store(state + 33 + 4 * at, (address & 0xFFFFFFFF).to(tl.int32))
-    tl.store(state + 34 + 4 * at, (address >> 32).to(tl.int32))
-    tl.store(state + 35 + 4 * at, epoch)
+from gluon_notes import ADDS, HEAD, KEPT, NOTES, PLANTS, SIGNAL, STORED, WAIT, WHOLE, instrumented
 
-
-'''
-WAIT, SIGNAL, STORED, WHOLE = 1, 2, 3, 4
-PLANTS = {  # (from where on, what, by what): in the functions of kernels of specialised warps alone
-    "wait": (r"@gluon\.jit\ndef \w+_load\(", r"word = owner \* chunk_cap \+ c\b", "word = owner * chunk_cap + 0 * c"),
-    "early": (r"def arrive_in\(", r"return last\n",
-              "return (before < expected // 2) & (before + share >= expected // 2)\n"),
-}  # fmt: skip
-CHUNKS = re.compile(
-    r"^( +)(for c in range\(.*\):)\n(?:.*\n){2} +if arrive_in\((.*), (\d), 2 \* tiles_of_chunk\):\n", re.M
-)
-COMPLETE = re.compile(  # all is written; nothing was to be written; the producer has no tile to announce
-    r"^( +)bulk_wait\(NVIDIA\).*\n|^(?= +else:\n +hopper)(?: +else:\n)(?:( +)hopper\.mbarrier.*\n)+"
-    r"|^ +elif ok != 0:.*\n(?=( +)for c in)", re.M)  # fmt: skip
-
-
-def instrumented(text: str, plant: str = "") -> str:
-    """A module whose waits and signals leave notes. ValueError if it has no place for them or for what is planted."""
-    if plant:
-        where, *what = PLANTS[plant]
-        at = re.search(where, text)
-        head, tail = (text[: at.start()], text[at.start() :]) if at else (text, "")
-        changed = re.sub(*what, tail, count=1 if plant == "early" else 0)
-        if changed == tail:
-            raise ValueError(f"there is nothing to plant a wrong {plant} in")
-        text = head + changed
-    text = "@gluon.jit".join([counted(part) if i else part for i, part in enumerate(text.split("@gluon.jit"))])
-    places = (
-        ("@triton.jit\ndef wait_flag(", NOTE + "@triton.jit\ndef wait_flag("),
-        ("    return (seen - epoch >= 0).to(tl.int32)\n",
-         f"    note({WAIT}, flag, epoch, state)\n    return (seen - epoch >= 0).to(tl.int32)\n"),
-        ("    tl.atomic_xchg(flag, epoch, mask=live != 0, sem=\"release\", scope=\"sys\")\n",
-         "    tl.atomic_xchg(flag, epoch, mask=live != 0, sem=\"release\", scope=\"sys\")\n"
-         f"    note({SIGNAL}, flag, epoch, state)\n"),
-    )  # fmt: skip
-    for old, new in places:
-        if text.count(old) != 1:
-            raise ValueError(f"{old.strip().splitlines()[-1]} is there {text.count(old)} times")
-        text = text.replace(old, new)
-    return text
-
-
-def counted(function: str) -> str:
-    """A function of specialised warps that notes what it counts in chunks. ValueError if it has no place for that."""
-    chunks = CHUNKS.search(function)
-    if chunks is None:
-        return function
-    loop, counter, share = chunks.groups()[1:]
-
-    def complete(match: re.Match) -> str:
-        pad = next(filter(None, match.groups()))
-        return f"{match[0]}{pad}{loop}\n{pad}    note({STORED}, {counter}, {share}, state)\n"
-
-    head, whole, tail = function[: chunks.start()], chunks[0], function[chunks.end() :]
-    end = chunks.start(2) - chunks.start() + len(loop) + 1
-    noting, places = COMPLETE.subn(complete, head + whole[:end])
-    if not places:
-        raise ValueError("nothing says when a tile is complete")
-    pad = " " * (len(chunks[1]) + 8)
-    return f"{noting}{whole[end:]}{pad}note({WHOLE}, {counter}, epoch, state)\n{tail}"
+PIECES = 4  # of a half tile, each handed over on its own
 
 
 def noted(words: list[int], marks: list[tuple[str, int]], places: list[tuple[int, int, str, int]]) -> dict:
-    """{kernel: {kind: Counter of (flags, owner, index, epoch)}}; of tiles in order {STORED: [(kind, a chunk's counter,
-    share)]}. `words`: of the notes; `marks`: (kernel, notes when it had ended) in stream order; `places`:
-    (first address, end, flags, owner)."""
+    """{kernel: {kind: Counter of (flags, owner, index, epoch)}}; in order, of tiles {STORED: [(kind, a chunk's counter,
+    share)]}, of those of sums {ADDS: [(kind, who, word or half tile)]}. `words`: of the notes; `marks`: (kernel, notes
+    when it had ended) in stream order; `places`: (first address, end, flags, owner)."""
     found: dict = {}
     first = 0
     for kernel, end in marks:
-        side = found.setdefault(kernel, {WAIT: Counter(), SIGNAL: Counter(), STORED: []})
+        side = found.setdefault(kernel, {WAIT: Counter(), SIGNAL: Counter(), STORED: [], ADDS: []})
         for i in range(first, end):
-            kind, low, high, epoch = words[4 * i : 4 * i + 4]
-            address = (low & 0xFFFFFFFF) | (high << 32)
+            kind, low, high, value = words[4 * i : 4 * i + 4]
+            kind, who, address = kind % 8, kind // 8, (low & 0xFFFFFFFF) | (high << 32)
             if kind in (STORED, WHOLE):
-                side[STORED].append((kind, address, epoch))
-                continue
-            name, owner, base = next(((n, o, a) for a, e, n, o in places if a <= address < e), ("unknown", 0, 0))
-            side[kind][(name, owner, (address - base) // 4, epoch)] += 1
+                side[STORED].append((kind, address, value))
+            elif kind in (ADDS, KEPT):
+                side[ADDS].append((kind, who, value))
+            else:
+                name, owner, base = next(((n, o, a) for a, e, n, o in places if a <= address < e), ("unknown", 0, 0))
+                word = (name, owner, (address - base) // 4)
+                side[kind][(*word, value)] += 1
+                side[ADDS] += [(kind, who, word)] if kind == WAIT else []
         first = end
     return found
 
@@ -127,14 +78,46 @@ def differences(planned: dict, found: dict, epoch: int) -> list[str]:
     """Of the kernels of specialised warps. A word may be waited for by many tiles; it is set once."""
     said = []
     for kernel in (k for k in found if k.endswith("_warps")):
-        plan = planned.get(kernel.removesuffix("_warps"), {"waits": [], "signals": [], "tiles": []})
+        none = {"waits": [], "signals": [], "tiles": [], "added": [], "kept": []}
+        plan = none | planned.get(kernel.removesuffix("_warps"), {})
         waits, signals = ({(*word, epoch) for word in plan[what]} for what in ("waits", "signals"))
         for what, want, got in (("wait for", waits, found[kernel][WAIT]), ("signal", signals, found[kernel][SIGNAL])):
             said += [f"{kernel}: no {what} {word}" for word in sorted(want - got.keys())]
             said += [f"{kernel}: {what} {word} is not in the plan" for word in sorted(got.keys() - want)]
         said += [f"{kernel}: signals {w} {n} times" for w, n in sorted(found[kernel][SIGNAL].items()) if n != 1]
         said += [f"{kernel}: {text}" for text in early(found[kernel][STORED], plan["tiles"])]
+        if plan["kept"]:
+            said += [f"{kernel}: {text}" for text in summed(found[kernel][ADDS], plan)]
     return said
+
+
+def summed(notes: list[tuple], plan: dict) -> list[str]:
+    """What is wrong with tiles that a kernel adds up; `plan`: {"added", "kept": [(words waited for, half tiles)]}."""
+    heard, pieces, said = defaultdict(set), Counter(), Counter()
+    added, kept = Counter(), Counter()
+    for kind, who, what in notes:
+        if kind == WAIT:
+            heard[who].add(what)
+        elif kind == ADDS:
+            added[frozenset(heard[who])] += 1
+            pieces[what] += 1
+        else:  # a third half stands for both, of a tile without rows: the producer's
+            words, n, whole = frozenset(heard.pop(who, ())), pieces[what], what % 4 == 2
+            kept[words] += 2 if whole else 1
+            if n != (PIECES if words and not whole else 0):
+                said[f"a half tile that waited for {shown(words)} is complete with {n} pieces added up"] += 1
+    texts = [f"{text}, {n} times" for text, n in sorted(said.items())]
+    for what, got, times in (("pieces are added up", added, PIECES), ("half tiles are complete", kept, 1)):
+        name = "added" if got is added else "kept"
+        want = Counter({frozenset(map(tuple, words)): times * n for words, n in plan[name] if n})
+        for words in sorted(want.keys() | got.keys(), key=sorted):
+            if want[words] != got[words]:
+                texts.append(f"{got[words]} {what} behind the wait for {shown(words)}, {want[words]} in the plan")
+    return texts
+
+
+def shown(words: frozenset) -> str:
+    return " and ".join(f"{flags}[{index}] of rank {owner}" for flags, owner, index in sorted(words)) or "nothing"
 
 
 def early(notes: list[tuple[int, int, int]], tiles: list[int]) -> list[str]:
@@ -152,13 +135,25 @@ def early(notes: list[tuple[int, int, int]], tiles: list[int]) -> list[str]:
     return said if made == sorted(tiles) else [*said, f"chunks have {made} tiles, those of the plan {sorted(tiles)}"]
 
 
+def flags_at(op, planned: dict, rank: int) -> list[tuple[int, int, str, int]]:
+    """(first address, end, flags, owner) of all flags that the plan of a rank names, wherever they lie."""
+    from chunkdsl.runtime.machine import Symmetric
+
+    places = []
+    for flags in {w[0] for kernel in planned.values() for w in (*kernel["waits"], *kernel["signals"])}:
+        held = op.closed if flags == f"{op.NAME}_closed" else getattr(op, f"_{flags}")
+        own = held.local if isinstance(held, Symmetric) else held
+        starts = held.addresses if isinstance(held, Symmetric) else (own.data_ptr(),)
+        owners = range(len(starts)) if isinstance(held, Symmetric) else (rank,)
+        places += [(a, a + 4 * own.numel(), flags, o) for a, o in zip(starts, owners, strict=True)]
+    return places
+
+
 def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, list[str]]:
     """(waits, signals, differences) of one op at one size, all ranks together."""
     import torch
     from local_ranks import LocalMachine, run_ranks
     from modules import FOLDER, inputs, warps_for_all_sizes
-
-    from chunkdsl.runtime.machine import Symmetric
 
     path = Path(folder, f"{stem}_{plant or 'right'}.py")
     path.write_text(instrumented((FOLDER / f"{stem}.py").read_text(encoding="utf-8"), plant), encoding="utf-8")
@@ -200,14 +195,9 @@ def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, li
         op(*x, **entry["dims"])
         machine.synchronize()
         m.check()
-        places = []
-        planned = [w for kernel in entry["ranks"][0].values() for w in (*kernel["waits"], *kernel["signals"])]
-        for flags in {w[0] for w in planned}:
-            held = op.closed if flags == f"{op.NAME}_closed" else getattr(op, f"_{flags}")
-            own = held.local if isinstance(held, Symmetric) else held
-            starts = held.addresses if isinstance(held, Symmetric) else (own.data_ptr(),)
-            owners = range(len(starts)) if isinstance(held, Symmetric) else (machine.rank,)
-            places += [(a, a + 4 * own.numel(), flags, o) for a, o in zip(starts, owners, strict=True)]
+        places = flags_at(op, entry["ranks"][0], machine.rank)
+        if int(op.state.local[16]) > NOTES:
+            raise ValueError(f"{int(op.state.local[16])} notes of one call are more than there is room for")
         words = op.state.local[HEAD:].tolist()
         found = noted(words, [(name, int(end)) for name, end in machine.marks], places)
         sides = [side for kernel, side in found.items() if kernel.endswith("_warps")]

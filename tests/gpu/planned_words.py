@@ -14,13 +14,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from chunkdsl import pipeline
+from chunkdsl.plan.plan import Act
 from chunkdsl.plan.unroll import unroll
+from chunkdsl.plan.within import sum_within
 from chunkdsl.sim.conformance import kernel_of, planned
 
 
 def words_of(schedule, op, dims: dict[str, int], world: int) -> list[dict]:
-    """For each rank {kernel: {"waits": words, "signals": words, "tiles": numbers}}, a word being [flags, owner, index]
-    and a number that of the tiles which a signal waits for."""
+    """For each rank {kernel: {"waits": words, "signals": words, "tiles": numbers, "added": halves, "kept": halves}}: a
+    word is [flags, owner, index], a number that of the tiles which a signal waits for. Halves of own tiles of a sum are
+    [[words that they wait for, how many]]: those with rows to add up, and all, which storers are done with. Of a tile
+    without rows the producer waits for both; a half without rows in a tile that has some waits for nothing."""
     ranks: list[dict] = [{} for _ in range(world)]
     plan = unroll(schedule, op, world, [dims])
     for (rank, _, kernel), side in planned(plan).items():
@@ -33,7 +37,26 @@ def words_of(schedule, op, dims: dict[str, int], world: int) -> list[dict]:
     for rank, made in enumerate(ranks):
         for kernel, words in made.items():
             words["tiles"] = sorted(n for (r, k, _), n in tiles.items() if (r, k) == (rank, kernel))
+            product = next((n for n in op.launches if n.name == kernel and sum_within(op, n)), None)
+            own = [t for t in plan.tasks if t.kind == "tile" and t.waits and product and t.rank == rank]
+            own = [t for t in own if kernel_of(t, launches) == kernel]
+            words["added"], words["kept"] = halves_of(plan, own, product)
     return ranks
+
+
+def halves_of(plan, own, product) -> tuple[list, list]:
+    """Of tasks of own tiles: [[words, halves that are added up]], [[words, halves that are done]]."""
+    added, kept = Counter(), Counter()
+    for task in own:
+        words = tuple(sorted({(s.flags, s.owner, s.index) for s in (plan.signals[w] for w in task.waits)}))
+        made = [a.region for a in task.accesses if a.act is Act.PUT]  # none: these tiles have no rows
+        rows, width = (made[0].row1 - made[0].row0, made[0].col1 - made[0].col0) if made else (0, 0)
+        columns, half = -(-width // product.tiling.bn), product.tiling.bm // 2
+        halves, tiles = -(-rows // half) * columns, -(-rows // product.tiling.bm) * columns
+        added[words] += halves
+        kept[words] += halves + 2 * (task.count - tiles)
+        kept[()] += 2 * tiles - halves
+    return tuple([[list(map(list, w)), n] for w, n in sorted(c.items()) if n] for c in (added, kept))
 
 
 def planned_words(path: str, calls: list[int], world: int) -> list[dict]:

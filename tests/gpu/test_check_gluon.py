@@ -1,5 +1,6 @@
 """The check of kernels of specialised warps, without a GPU: what it instruments, and what it takes for a difference."""
 
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from check_gluon import SIGNAL, STORED, WAIT, WHOLE, differences, early, instrumented, noted
-from planned_words import planned_words
+from check_gluon import SIGNAL, STORED, WAIT, WHOLE, differences, early, flags_at, instrumented, noted
+from gluon_in_python import notes_of
+from planned_words import planned_words, words_of
 
 from chunkdsl import pipeline
 from chunkdsl.parsing import parse_python
@@ -103,3 +105,138 @@ def test_a_chunk_is_whole_when_each_storer_of_all_of_its_tiles_is_done():
     empty = [(STORED, 8, 2)]  # without rows: the producer's
     assert early([*empty, *first, *whole[0]], [3]) == []
     assert early([*first, *whole[0]], [3]) == ["chunks have [2.0] tiles, those of the plan [3]"]
+
+
+# ---- what instrumented kernels note, run as Python on two ranks: most of all own tiles that add up what others sent
+
+SUMS = """mesh tp[2] over nvlink
+dim M = 1..2048
+dim F = 512
+dim H = 512
+tensor a : bf16[M, F @ tp]
+tensor v : bf16[H, F @ tp]
+policy wide { tile = 128x256x64, chunk = 200 along M, add = in_tiles, place = co_located, buffers = 2 }
+op stays(a, v) -> y { y = reduce_scatter(a @ v.T, M) with wide }
+op travels(a, v) -> y { y = all_reduce(a @ v.T) with wide { algorithm = two_shot } }
+op behind(a, v) -> y { y = reduce_scatter(a @ v.T, M) with wide { add = behind } }
+"""
+ROWS = 900  # 450 of a shard: four tiles high, three chunks
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory):
+    """(schedule, text of the module, its class)."""
+    path = tmp_path_factory.mktemp("sums") / "sums.py"
+    schedule = pipeline.check_source(Source("sums.chunk", SUMS)).schedule
+    path.write_text(render_module(schedule, (2,)))
+    spec = importlib.util.spec_from_file_location("sums", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return schedule, path.read_text(), module.Sums
+
+
+def said_of(sums, name, rows, plant="", change=lambda text: text):
+    """What the comparison says of both ranks in a call of an op whose instrumented text is changed."""
+    schedule, text, cls = sums
+    op, dims = next(op for op in schedule.ops if op.name == name), {"M": rows}
+    entry = {"op": name, "dims": dims, "world": 2, "ranks": words_of(schedule, op, dims, 2)}
+    said = []
+    for rank, (kernel, operation, words) in enumerate(notes_of(cls, change(instrumented(text, plant)), entry)):
+        assert words
+        found = noted(words, [(kernel, len(words) // 4)], flags_at(operation, entry["ranks"][0], rank))
+        said += differences(entry["ranks"][rank], found, 1)
+    return said
+
+
+@pytest.mark.parametrize("name", ["stays", "travels", "behind"])
+@pytest.mark.parametrize("rows", [1, 129, ROWS])
+def test_kernels_note_what_the_plan_says(sums, name, rows):
+    """Of 1 row the second rank has none, and of 129 it has half of a tile's."""
+    assert said_of(sums, name, rows) == []
+
+
+PLANTED = {  # and what is said of it
+    ("stays", "wait"): "no wait for",
+    ("travels", "wait"): "no wait for",
+    ("stays", "early"): "is signalled after",
+    ("travels", "early"): "is signalled after",
+    ("behind", "early"): "is signalled after",
+    ("stays", "add"): "behind the wait for nothing, 0 in the plan",
+    ("travels", "add"): "behind the wait for nothing, 0 in the plan",
+    ("stays", "last"): "behind the wait for nothing, 0 in the plan",
+}
+
+
+@pytest.mark.parametrize(("name", "plant"), PLANTED)
+def test_what_is_planted_in_them_is_found(sums, name, plant):
+    said = said_of(sums, name, ROWS, plant)
+    assert any(PLANTED[name, plant] in text for text in said), said
+
+
+def within(function, old, new):
+    """Another text of one function, once."""
+
+    def change(text):
+        head, tail = text.split(f"def {function}(")
+        assert old in tail
+        return f"{head}def {function}({tail.replace(old, new, 1)}"
+
+    return change
+
+
+KEEP, LOAD, ADD = (f"{{}}_y_partial_{what}" for what in ("keep", "load", "add_piece"))
+MUTANTS = {  # op, rows, function, text, other text, what is said
+    "the storer of a lower half does not wait": (  # but that of the upper one does, for the same words
+        "travels", ROWS, KEEP, "ok = travels", "ok = tl.cast(1, tl.int32) if SIDE else travels",
+        "behind the wait for nothing"),
+    "a storer adds what the multiplier has added": (
+        "stays", ROWS, KEEP, "if following >= 0:", "if True:", "complete with 8 pieces added up"),
+    "the lower half is not added up": (
+        "travels", 129, KEEP, "if True:", "if SIDE == 0:", "complete with 0 pieces added up"),
+    "a tile is complete before it is added up": (
+        "travels", 129, KEEP, "for i in range(4):", "note(6, state, (row // BM * 1024 + col // BN) * 4 + SIDE, state)\n"
+        "                for i in range(4):", "complete with 0 pieces added up"),
+    "tiles without rows do not wait": (
+        "stays", 1, LOAD, "ok = stays", "ok = tl.cast(1, tl.int32) if True else stays", "no wait for"),
+    "sums count in the chunks of addends": (
+        "travels", ROWS, KEEP, "counters = tl.where(owner == rank", "counters = tl.where(owner < 0", "is never whole"),
+    "sums are signalled to one rank": (
+        "travels", ROWS, KEEP, "tl.where(owner == rank, W, 1)", "1", "no signal"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_fault_that_is_not_planted_is_found_too(sums, mutant):
+    name, rows, function, old, new, expected = MUTANTS[mutant]
+
+    def change(text):
+        head, tail = text.split(f"def {function.format(name)}(")
+        assert old in tail
+        return f"{head}def {function.format(name)}({tail.replace(old, new, 1)}"
+
+    said = said_of(sums, name, rows, change=change)
+    assert any(expected in text for text in said), said
+
+
+def test_what_has_no_place_in_kernels_that_add_up_is_refused(sums):
+    text = sums[1]
+    with pytest.raises(ValueError, match="begins at 0 places"):
+        instrumented(text.replace("for strip in range(", "for piece_of in range("))
+    with pytest.raises(ValueError, match="nothing says when"):
+        instrumented(re.sub(r"elif ok != 0:.*", "elif ok == 1:", text))
+    sent = text[: text.index("# ---- sums.chunk:9")]
+    with pytest.raises(ValueError, match="nothing to plant a wrong last"):
+        instrumented(text.replace("def stays_y_partial_multiply", "def stays_y_partial_multiplier"), "last")
+    assert parse_python(instrumented(sent, "add"))
+
+
+def test_halves_of_own_tiles_are_planned_by_what_they_wait_for(sums):
+    """The second rank has 64 of 129 rows, the upper half of its two tiles, and none of 1 row."""
+    schedule = sums[0]
+    word = ["stays_y_arrived", 1, 0]
+    for rows, added, kept in ((129, [[[word], 2]], [[[], 2], [[word], 2]]), (1, [], [[[word], 4]])):
+        made = words_of(schedule, schedule.ops[0], {"M": rows}, 2)[1]["stays_y_partial"]
+        assert (made["added"], made["kept"]) == (added, kept)
+        assert made["waits"] == [word] and made["tiles"] == [2], "what it sends counts in a chunk of the first rank's"
+    behind = words_of(schedule, schedule.ops[2], {"M": 129}, 2)[1]["behind_y_partial"]
+    assert behind["added"] == behind["kept"] == [] and behind["tiles"] == [2, 2]
