@@ -34,6 +34,7 @@ FILES = (
     "placed.py",
     "plain.py",
     "sums.py",
+    "slices.py",
     "layer.py",
     "failures.py",
     "straight.py",

@@ -23,7 +23,6 @@ from chunkdsl.render.layout import height_text, held_text, layout_value, row_tex
 from chunkdsl.render.library import LibraryView
 from chunkdsl.render.route_sums import followed, places_of, sum_arguments
 from chunkdsl.render.sizes import dim_text
-from chunkdsl.render.slices import suits_slices
 from chunkdsl.render.units import in_elements, is_even, slot_rows
 from chunkdsl.render.within import counted, held, held_names
 
@@ -257,8 +256,9 @@ class LaunchView:
         )
         yield from (Argument(x, x, x, True) for x in ("limit", "rank", "rows", "shard", "stride"))
         if n.sliced:
-            many = suits_slices(n, self.tiles_of('constants["BM"]'))
-            yield Argument("slices", *[f"4 if {many} else 1"] * 2, True)
+            chunks = dict.fromkeys(chunk_text(c) for c in (n.chunk, n.out_chunk) if c)
+            of = ("m.sms", self.tiles_of('constants["BM"]'), 'constants["BM"]', *chunks)
+            yield Argument("slices", *[f"slices_of({', '.join(of)})"] * 2, True)
         yield Argument("n", *[extent_text(n.cols, self.op.nested)] * 2, True)
         if n.products or n.fold:
             yield Argument("depth", *[extent_text(n.depth, self.op.nested)] * 2, True)

@@ -19,6 +19,7 @@ from chunkdsl.syntax.parse import parse
 from chunkdsl.verify.simulate import Row, run_op
 from chunkdsl.verify.twin import few_words
 
+MODULES = tempfile.TemporaryDirectory(prefix="chunkdsl-emit-")  # goes with the process
 HEAD = "mesh tp[2] over nvlink\ndim M = 0..64\ndim H = 48\ndim F = 96\n"
 GATHER = (
     HEAD + "tensor x : {t}[M @ tp, H]\ntensor w : {t}[F @ tp, H]\n"
@@ -42,7 +43,7 @@ def built(text: str):
     schedule = schedule_program(program, report)
     assert not report.failed, [(d.code, d.message) for d in report.diagnostics]
     schedule = replace(schedule, ops=tuple(_small(op) for op in schedule.ops))
-    folder = Path(tempfile.mkdtemp(prefix="chunkdsl-emit-"))
+    folder = Path(tempfile.mkdtemp(dir=MODULES.name))
     path = folder / f"small_{abs(hash(text)):x}.py"
     worlds = tuple(w for w in range(1, 17) if served(schedule, w))
     path.write_text(render_module(schedule, worlds), encoding="utf-8")

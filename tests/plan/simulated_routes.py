@@ -109,12 +109,15 @@ def spec_for(route: Route, kind: str = "") -> str:
     return WHOLE if not found.breaches and isinstance(split(found), Breach) else route.contract
 
 
+MODULES = tempfile.TemporaryDirectory(prefix="chunkdsl-routes-")  # goes with the process
+
+
 @cache
 def emitted(kind: str, world: int, edit: Callable[[str], str] | None = None):
     """The module of a small spec; `edit` changes its text."""
     made, _ = scheduled(kind, world)
     text = render_module(made, (world,))
-    folder = Path(tempfile.mkdtemp(prefix="chunkdsl-routes-"))
+    folder = Path(tempfile.mkdtemp(dir=MODULES.name))
     return load(edit(text) if edit else text, folder, f"{kind.replace(' ', '_')}_{world}")
 
 
