@@ -6,6 +6,7 @@ import gc
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -14,14 +15,16 @@ from check_processes import machine_of, start
 from checks import wrong_calls, wrong_replays
 from local_ranks import Board, LocalMachine, LonePeer
 from modules import fused_call, inputs, load, needed_bytes, relative_error, sizes_within
-from other_peers import others_of, prepare
+from other_peers import other_of, prepare, reason
 from peers import peers_of
 from timing import capture, interleaved
+from watched import report
 
 SHARE = 0.6  # of the free memory, for one module and its tensors
 ROUNDS, GEMM_CALLS, SMALL_CALLS = 9, 4, 100  # rounds of measuring; calls in a graph
 CHECKED = (1000, 1, 3, 2048)
 TIMEOUT = 20.0  # seconds of a wait inside a kernel
+FIRST, QUICK = 25.0, 8.0  # seconds at most for a call that is compiled first, and for one that has run
 
 
 class GpuSession:
@@ -36,7 +39,7 @@ class GpuSession:
         elif self.world == 1:
             torch.cuda.set_device(0)
         else:
-            if task.get("peers"):
+            if any(c["kind"] == "beside" for c in task["cases"]):
                 prepare(task["peers"])
             start(rank, self.world, int(os.environ["MASTER_PORT"]))
         self.shared = torch.cuda.device_count() < self.world
@@ -121,47 +124,106 @@ class GpuSession:
         graph = "replayed" if replays is not None else "not replayed"
         return {"wrong": "; ".join(bad)[:600], "calls": 2 * len(calls), "graph": graph}
 
-    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool, others: bool = False) -> dict:
+    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool) -> dict:
         """Times in graphs and eagerly, of the slowest rank, and how far results are apart."""
-        if self.world == 1 or self.shared:
-            return {"untimed": "it takes two ranks or more, with a GPU each"}
-        m = self.instance(stem, shape)
-        if m.bounds[dim] < size:
-            return {"untimed": f"{dim} = {size} does not fit into {SHARE:.0%} of the free memory"}
-        run, dims = getattr(m, op), {dim: size}
-        x = inputs(run, dims, self.rank, 7)
+        why_not = self.untimed(stem, shape, dim, size)
+        if why_not:
+            return {"untimed": why_not}
+        m, calls, x = self.row(stem, op, shape, {dim: size})
         torchs = torchs and size % self.world == 0  # torch wants equal shards
-        calls = {"ours": lambda: run(*x, **dims)} | peers_of(stem, run, x, dims, torchs)
-        more, missing = others_of(stem, x) if others else ({}, {})
-        calls |= more
-        times = SMALL_CALLS if stem == "small_ar" else GEMM_CALLS
-        found = timed(calls, times)
-        found["refused"] |= missing
-        in_place = {"library", *found["eager"]} - {"ours", *more} if stem == "small_ar" else ()  # time after time
+        calls |= peers_of(stem, getattr(m, op), x, {dim: size}, torchs)
+        found = timed(calls, calls_of(stem))
+        in_place = {"library", *found["eager"]} - {"ours"} if stem == "small_ar" else ()  # time after time
         results = {name: calls[name]() for name in found["eager"] if name not in in_place}
         m.machine.synchronize()
         found["apart"] = {name: relative_error(r, results["ours"]) for name, r in results.items()}
         m.check()
         return found
 
+    def beside(self, stem: str, op: str, shape, dim: str, size: int, peer: str) -> dict:
+        """The same of another peer's call and ours. Its eager times are told before it is captured, since graphs of
+        some that run eagerly do not end; where it hangs, what it was about to do is known."""
+        why_not = self.untimed(stem, shape, dim, size)
+        if why_not:
+            return {"untimed": why_not}
+        m, calls, x = self.row(stem, op, shape, {dim: size})
+        call, why = other_of(stem, peer, x)
+        if call is None:
+            return {"refused": {peer: why}}
+        self.tell("its first call", FIRST)
+        try:
+            result = call()
+            m.machine.synchronize()
+        except Exception as error:
+            return {"refused": {peer: reason(error)}}
+        self.tell("ours", QUICK)
+        ours = calls["ours"]()
+        m.machine.synchronize()
+        apart = relative_error(result, ours)
+        found = timed(calls | {peer: call}, calls_of(stem), self.tell)
+        m.check()
+        return found | {"apart": {peer: apart}}
 
-def timed(calls: dict[str, Callable], times: int) -> dict:
+    def untimed(self, stem: str, shape, dim: str, size: int) -> str:
+        """Why a row cannot be timed."""
+        if self.world == 1 or self.shared:
+            return "it takes two ranks or more, with a GPU each"
+        if self.instance(stem, shape).bounds[dim] < size:
+            return f"{dim} = {size} does not fit into {SHARE:.0%} of the free memory"
+        return ""
+
+    def row(self, stem: str, op: str, shape, dims: dict[str, int]) -> tuple:
+        """The instance, our call, and its inputs."""
+        m = self.instance(stem, shape)
+        run = getattr(m, op)
+        x = inputs(run, dims, self.rank, 7)
+        return m, {"ours": lambda: run(*x, **dims)}, x
+
+    def tell(self, at: str, limit: float, **found) -> None:
+        """What was found so far, and what is next, with its limit in seconds."""
+        if self.rank == 0:
+            report({"so far": found, "at": at, "limit": limit})
+
+
+def calls_of(stem: str) -> int:
+    """In a graph."""
+    return SMALL_CALLS if stem == "small_ar" else GEMM_CALLS
+
+
+def timed(calls: dict[str, Callable], times: int, tell: Callable = lambda *_, **__: None) -> dict:
     """Medians by name, and why what this torch does not have or cannot capture is not timed, or eagerly alone."""
     graphs, loops, refused = {}, {}, {}
-    for name, call in calls.items():
+
+    def attempt(name: str, work: Callable) -> None:
         try:
-            call()
-            loops[name] = repeated(call, times)
-            graphs[name] = capture(call, times, dist.barrier)
-            getattr(call, "captured", lambda: None)()
+            work()
         except Exception as error:
             if name == "ours":
                 raise
-            refused[name] = f"{type(error).__name__}: {str(error)[:200]}"
+            refused[name] = reason(error)
             torch.cuda.synchronize()
-    graph = interleaved({name: g.replay for name, g in graphs.items()}, times, ROUNDS, together=True)
-    eager = interleaved(loops, times, ROUNDS)
-    return {"graph": rounded(graph), "eager": rounded(eager), "refused": refused}
+
+    def loop(name: str, call: Callable) -> None:
+        call()
+        loops[name] = repeated(call, times)
+
+    def graph(name: str, call: Callable) -> None:
+        graphs[name] = capture(call, times, dist.barrier)
+        getattr(call, "captured", lambda: None)()
+
+    tell("its eager calls", QUICK)
+    for name, call in calls.items():
+        attempt(name, partial(loop, name, call))
+    eager = rounded(interleaved(loops, times, ROUNDS))
+    tell("the capture of its graph", QUICK, eager=eager, refused=refused)
+    for name in loops:
+        attempt(name, partial(graph, name, calls[name]))
+    replays = {name: g.replay for name, g in graphs.items()}
+    tell("the first replay of its graph", QUICK)
+    interleaved(replays, times, 1, together=True)
+    tell("later replays of its graph", QUICK)
+    graph_us = rounded(interleaved(replays, times, ROUNDS, together=True))
+    return {"graph": graph_us, "eager": eager, "refused": refused}
 
 
 def repeated(call: Callable, times: int) -> Callable:

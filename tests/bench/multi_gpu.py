@@ -9,11 +9,15 @@ RESULTS.md, with the cost model's prediction and its error.
     python tests/bench/multi_gpu.py --world 2 --json out.json             # on one: two processes share it, bits alone
     python tests/bench/multi_gpu.py --device cpu --specs gemm_ar          # simulated ranks, nothing measured
     python tests/bench/multi_gpu.py --table out.json                      # the table again
-    python tests/bench/multi_gpu.py --peers DIR --specs ag_gemm,small_ar  # beside flashinfer, kraken, Helion, in DIR
+    python tests/bench/multi_gpu.py --peers DIR --json out.json           # beside flashinfer, kraken, Helion, in DIR
+    python tests/bench/multi_gpu.py --peers DIR --device cpu              # whether what DIR holds can be imported
 
 Cases run one after the other in a group of processes, a rank each. One that hangs, dies or fails is named in the
 table, its group is killed whole, and the rest goes on. Kernels are compiled beforehand, many modules at a time.
-Ends with 0 if all that ran was right and nothing was left out but for a reason that the specs give, else with 1.
+Each other peer has groups of its own, behind all that is ours, and each of its calls is a case; of one that hangs
+larger sizes are not tried. The JSON is written after every case.
+Ends with 0 if all of ours that ran was right and nothing of ours was left out but for a reason that the specs give,
+else with 1.
 """
 
 from __future__ import annotations
@@ -37,11 +41,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "gpu"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from multi_rows import MEASURED, bits, heading, measured_rows, shown, table, table_of_others
+from multi_rows import BESIDE, MEASURED, ONLY_ALONE, OTHERS, bits, heading, measured_rows, shown, table, table_of_others
 from watched import Case, Group, Outcome, run_cases
 
 SESSION = Path(__file__).resolve().parent / "rank_session.py"
 CHECK, MEASURE, COMPILE, START = 90.0, 60.0, 150.0, 120.0  # limits in seconds
+PEER, PEER_START = 25.0, 60.0  # beside other peers; of what follows their first call gpu_session.py says the limits
+SECONDS, SECONDS_BESIDE = 500.0, 240.0  # for everything
 WITHOUT = " without "  # in the name of what is tried again
 PLANTED = 1.0
 SLOWNESS = 20  # of simulated ranks, on whatever else a machine does
@@ -82,11 +88,9 @@ def shape_for(worlds: list, world: int):
     return max(pairs, key=lambda w: (min(w), w[1]), default=None)
 
 
-def plan_cases(
-    specs: Mapping, world: int, chosen: list[str], sizes: int, others: bool = False
-) -> tuple[list[Case], list[Outcome]]:
-    """Checks of what is measured, the measurements (of each op so many sizes; with `others` beside other peers), all
-    other checks; and what these specs cannot do."""
+def plan_cases(specs: Mapping, world: int, chosen: list[str], sizes: int) -> tuple[list[Case], list[Outcome]]:
+    """Checks of what is measured, the measurements (of each op so many sizes), all other checks; and what these specs
+    cannot do."""
     measured = dict.fromkeys(key.split(".")[0] for key in MEASURED)
     chosen = chosen or [*measured, *(stem for stem, about in specs.items() if about["shipped"])]
     first = [stem for stem in measured if stem in specs and stem in chosen]
@@ -102,20 +106,33 @@ def plan_cases(
             else:
                 (ahead if stem in first else rest).append(case)
             if shape is not None and f"{stem}.{op}" in MEASURED:
-                timed += list(measurements(stem, op, shape, others))[:sizes]
+                timed += list(measurements(stem, op, shape))[:sizes]
     return [*ahead, *timed, *rest], left_out
 
 
-def measurements(stem: str, op: str, shape, others: bool = False) -> Iterator[Case]:
-    """One case for each size; where it hangs with other peers, or with torch's ops, it is tried without."""
+def measurements(stem: str, op: str, shape) -> Iterator[Case]:
+    """One case for each size; where it hangs with torch's ops, it is tried without."""
     dim, sizes = MEASURED[f"{stem}.{op}"]
     for size in sizes:
         about = {"stem": stem, "op": op, "shape": shape, "dim": dim, "size": size, "torchs": True}
         name = f"time {stem}.{op} {shown(f'{stem}.{op}', size)}"
-        alone = Case(f"{name}{WITHOUT}torch's ops", "measure", MEASURE, {**about, "torchs": False})
-        case = Case(name, "measure", MEASURE, about, alone)
-        again = replace(case, name=f"{name}{WITHOUT}other peers")
-        yield Case(name, "measure", MEASURE, {**about, "others": True}, again) if others else case
+        again = Case(f"{name}{WITHOUT}torch's ops", "measure", MEASURE, {**about, "torchs": False})
+        yield Case(name, "measure", MEASURE, about, again)
+
+
+def beside(cases: list[Case]) -> list[list[Case]]:
+    """What is measured, beside every call of other peers: a list for each peer, gathers by copy engines, the likeliest
+    to hang, last."""
+    rows = {stem: [c for c in cases if c.kind == "measure" and c.about["stem"] == stem] for stem in OTHERS}
+    by_peer: dict[str, list[Case]] = {}
+    for stem, names in OTHERS.items():
+        for name in names:
+            for row in (c for c in rows[stem] if f"{stem}.{c.about['op']}" not in ONLY_ALONE):
+                about = {k: v for k, v in row.about.items() if k != "torchs"} | {"peer": name}
+                line = f"{stem} {name}"
+                case = Case(f"{row.name} beside {name}", "beside", PEER, about, line=line)
+                by_peer.setdefault(name.split()[0], []).append(case)
+    return list(by_peer.values())
 
 
 def compile_ahead(cases: list[Case], starter: Starter, gpus: int, seconds: float, say) -> None:
@@ -137,7 +154,7 @@ def as_record(outcome: Outcome) -> dict:
     """An outcome for the JSON."""
     case, about = outcome.case, outcome.case.about
     named = {"op": f"{about['stem']}.{about['op']}"} if "op" in about else {}
-    named |= {"size": about["size"]} if "size" in about else {}
+    named |= {key: about[key] for key in ("size", "peer") if key in about}
     how = {"how": outcome.how, "why": outcome.why, "seconds": round(outcome.seconds, 1)}
     return {"name": case.name, "kind": case.kind, **named, **how, "found": dict(outcome.found)}
 
@@ -150,14 +167,14 @@ def show(run: Mapping) -> str:
         if run["predicted_for"] not in run["machine"]["name"]:
             parts.append(f"The predictions are for {run['predicted_for']}s, which this is not.")
         parts.append(table(run, run["predictions"]))
-    if run.get("peers"):
+    if any(c["kind"] == "beside" for c in run["cases"]):
         parts.append(table_of_others(run))
     return "\n\n".join(parts)
 
 
 def failed(run: Mapping) -> bool:
-    """Whether something is wrong or was not done. What is planted shall fail, and is not counted."""
-    counted = [c for c in run["cases"] if c["kind"] != "planted" and c["how"] != "not served"]
+    """Whether something is wrong or was not done. What is planted shall fail, other peers may; neither is counted."""
+    counted = [c for c in run["cases"] if c["kind"] not in ("planted", "beside") and c["how"] != "not served"]
     done = {c["name"].split(WITHOUT)[0] for c in counted if c["how"] == "done"}
     bad = [c for c in counted if c["how"] != "done" and c["name"].split(WITHOUT)[0] not in done]
     return bool(bad) or any(c["found"].get("wrong") for c in counted)
@@ -190,14 +207,25 @@ def index_of(args) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def wanted_sizes(args, case: Case) -> tuple[int, ...]:
+    """Of a row: those asked for, else all, or beside other peers on GPUs a few."""
+    key = f"{case.about['stem']}.{case.about['op']}"
+    few = args.peers and args.device == "cuda"
+    return args.sizes or (BESIDE[key] if few else MEASURED[key][1])
+
+
 def run(args) -> dict:
     """Everything; the JSON is written after each case, so that a run that is stopped leaves what it has."""
     began = time.monotonic()
     index, machine = index_of(args), machine_of(args.device)
     world = args.world or machine["gpus"] or 2
     sizes = 1 if args.device == "cpu" else 99
-    cases, left_out = plan_cases(index["specs"], world, args.specs, sizes, bool(args.peers))
-    cases = [c for c in cases if not args.sizes or c.kind != "measure" or c.about["size"] in args.sizes]
+    cases, left_out = plan_cases(index["specs"], world, args.specs, sizes)
+    cases = [c for c in cases if c.kind != "measure" or c.about["size"] in wanted_sizes(args, c)]
+    others = []
+    if args.peers:
+        cases = [replace(c, limit=PEER) if c.kind == "measure" else c for c in cases]
+        others = beside(cases)
     cases = [Case(f"planted {how}", "planted", PLANTED, {"how": how}) for how in args.plant] + cases
     made = {
         "date": time.strftime("%Y-%m-%d"), "world": world, "machine": machine,
@@ -209,7 +237,8 @@ def run(args) -> dict:
         if outcome.found.keys() == {"untimed"}:
             return  # the reason stands once below the bits
         spent = time.monotonic() - began
-        print(f"[{spent:4.0f} s] {outcome.case.name}: {outcome.how} {outcome.why or dict(outcome.found)}", flush=True)
+        said = " ".join(filter(None, (outcome.how, outcome.why, str(dict(outcome.found or "")).strip("{}"))))
+        print(f"[{spent:4.0f} s] {outcome.case.name}: {said}", flush=True)
 
     def keep(outcome: Outcome) -> None:
         say(outcome)
@@ -225,8 +254,10 @@ def run(args) -> dict:
             modules = [c for c in cases if "stem" in c.about]
             compile_ahead(modules, starter, machine["gpus"], COMPILING * args.seconds, say)
         slowness = SLOWNESS if args.device == "cpu" else 1
-        cases = [c if c.kind == "planted" else replace(c, limit=slowness * c.limit) for c in cases]
-        run_cases(cases, starter, args.seconds - (time.monotonic() - began), slowness * START, keep)
+        start = slowness * (PEER_START if args.peers else START)
+        for todo in [cases, *others]:
+            todo = [c if c.kind == "planted" else replace(c, limit=slowness * c.limit) for c in todo]
+            run_cases(todo, starter, args.seconds - (time.monotonic() - began), start, keep)
     made["seconds"] = round(time.monotonic() - began)
     return made
 
@@ -242,12 +273,16 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
                         help="a folder with packages of other peers (other_peers.py), measured beside")  # fmt: skip
     parser.add_argument("--sizes", type=lambda text: [int(n) for n in text.split(",")], default=[],
                         help="of the rows that are measured; default: all")  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=500.0, help="for everything; default: 500")
+    parser.add_argument("--seconds", type=float, default=0.0,
+                        help=f"for everything; default: {SECONDS:.0f}, with --peers {SECONDS_BESIDE:.0f}")  # fmt: skip
     parser.add_argument("--json", default="")
     parser.add_argument("--table", default="", metavar="JSON", help="print an earlier run, and do nothing else")
     parser.add_argument("--plant", action="append", default=[], choices=("hang", "die", "raise"),
                         help="a case that goes wrong, before the others")  # fmt: skip
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    args.seconds = args.seconds or (SECONDS_BESIDE if args.peers else SECONDS)
+    args.specs = args.specs or (list(OTHERS) if args.peers else [])
+    return args
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -32,6 +32,20 @@ PEERS = {  # what torch has for it; where there are two, the faster one counts
     "gemm_ar": "mm, then one_shot or two_shot all-reduce",
     "small_ar": "one_shot or two_shot all-reduce",
 }
+OTHERS = {  # calls of other peers, by what is in specs; each has its maker in other_peers.py
+    "small_ar": (
+        "flashinfer one_shot", "flashinfer two_shot", "flashinfer vllm", "kraken one_shot", "kraken two_shot",
+        "helion one_shot",
+    ),
+    "gemm_ar": ("flashinfer", "kraken"),
+    "gemm_rs": ("kraken fused", "kraken copy engine", "helion"),
+    "ag_gemm": ("flashinfer", "kraken", "helion"),
+}  # fmt: skip
+BESIDE = {  # the sizes of rows beside other peers; ours at small sizes is `word`, which is the faster one there
+    **dict.fromkeys(("ag_gemm.qkv", "gemm_rs.out_proj", "gemm_ar.down"), (512, 2048, 8192)),
+    **dict.fromkeys(("small_ar.word", "small_ar.rounds"), (2, 16, 64, 256)),
+}
+ONLY_ALONE = ("small_ar.rounds",)
 
 
 def spec_path(stem: str) -> Path:
@@ -127,24 +141,25 @@ def table(run: Mapping, predictions: Mapping[str, list[float]]) -> str:
 
 
 def table_of_others(run: Mapping) -> str:
-    """Every other peer of a run's rows: its time over ours, in graphs and eagerly, how far its result is from ours;
-    then why calls were refused."""
+    """Every call that a run has beside ours, row by row: its time and that of ours measured in turn with it, in graphs
+    and eagerly, how far its result is from ours; then why calls were refused."""
     columns = ("op", "size", "peer", "us", "ours us", "over ours", "eager us", "ours", "over ours", "apart from ours")
     lines = [f"Peers: {', '.join(f'{name} {v}' for name, v in run['peers'].items())}.", ""]
     lines += [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
     refused: dict[tuple[str, str], list[str]] = {}
-    for key, row in measured_rows(run).items():
-        op, size = key.split()
-        graph, eager, apart = (row.get(name, {}) for name in ("graph", "eager", "apart"))
-        for name in (name for name in eager if name not in ("ours", "library")):
-            cells = [op, shown(op, int(size)), name]
+    rows = [c for c in run["cases"] if c["kind"] in ("measure", "beside")]
+    for c in sorted(rows, key=lambda c: ([*MEASURED].index(c["op"]), c["size"])):  # stable: as they were done
+        found, size = c["found"], shown(c["op"], c["size"])
+        graph, eager, apart = (found.get(name, {}) for name in ("graph", "eager", "apart"))
+        for name in (name for name in eager if name != "ours"):
+            cells = [c["op"], size, "NCCL + cuBLAS" if name == "library" else name]
             for times in (graph, eager):
                 us, ours = times.get(name), times.get("ours")
                 cells += [digits(us), digits(ours), ratio(us, ours)]
             cells.append(f"{apart[name]:.1e}" if name in apart else "-")
             lines.append(f"| {' | '.join(cells)} |")
-        for name, why in row.get("refused", {}).items():
-            refused.setdefault((f"{op.split('.')[0]}, {name}", why), []).append(shown(op, int(size)))
+        for name, why in found.get("refused", {}).items():
+            refused.setdefault((f"{c['op'].split('.')[0]}, {name}", why), []).append(size)
     said = [f"- {what} ({', '.join(sizes)}): {why}" for (what, why), sizes in refused.items()]
     return "\n".join([*lines, *([""] if said else []), *said])
 

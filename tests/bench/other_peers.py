@@ -1,5 +1,6 @@
-"""Peers beside NCCL with cuBLAS and torch (peers.py), where a folder with their packages is given: flashinfer's
-all-reduces, kraken's and Helion's fused products and all-reduces. Times nothing; nothing of theirs is kept here.
+"""Peers beside NCCL with cuBLAS and torch (peers.py), where a folder with their packages is given (peers_kit.py makes
+it): flashinfer's all-reduces, kraken's and Helion's fused products and all-reduces. Times nothing; nothing of theirs is
+kept here.
 
 Each is a function without arguments that does one call and returns its result, in this rank's form. None is asked to
 set up NVLink multicast; flashinfer's `mnnvl` and NVLS ways and kraken's `multimem` want it and are not here. Made for
@@ -20,34 +21,54 @@ import torch.distributed._symmetric_memory as symm
 from torch._C._distributed_c10d import _SymmetricMemory
 
 SIGNALS = 1 << 20  # bytes of every signal pad: kraken and Helion take a word for each program and rank
+IMPORTED = {  # modules, by the first word of a call's name
+    "kraken": ("kraken.fused", "kraken.comm"),
+    "helion": ("distributed.all_gather_matmul", "distributed.matmul_reduce_scatter", "distributed.all_reduce"),
+    "flashinfer": ("flashinfer.comm",),
+}
 VLLM_BYTES, VLLM_CTAS = 8 << 20, 36  # vLLM's largest message and its number of blocks
 TOKENS, WIDTH = 8192, 4096  # of flashinfer's largest message
 KEPT: list[torch.Tensor] = []  # what vLLM's kernels reach by address
 
 
 def prepare(folder: str) -> None:
-    """Before any symmetric memory: room for the peers' signals, and where their packages are: unpacked wheels of
-    flashinfer-python, apache-tvm-ffi, cuda-tile and helion with filecheck; kraken's folder `kraken` and Helion's
-    `examples` from their repositories, each with its commit in a file VERSION."""
+    """Before any symmetric memory: room for the peers' signals, and where their packages are."""
     _SymmetricMemory.signal_pad_size = SIGNALS
+    find_packages(folder)
+
+
+def find_packages(folder: str) -> None:
+    """Modules of a folder of peers can be imported. What is not compiled there is not compiled in a run either."""
+    os.environ["FLASHINFER_DISABLE_JIT"] = "1"
     sys.path[:0] = [folder, os.path.join(folder, "examples")]
 
 
-def others_of(stem: str, x: list[torch.Tensor]) -> tuple[dict[str, Callable], dict[str, str]]:
-    """By name the calls for the inputs of an op, and why the others are not there. Collective."""
-    calls, refused = {}, {}
-    for name, make in MAKERS[stem].items():
-        try:
-            call, why = make(*x), ""
-        except Exception as error:  # not installed, or not for this machine
-            call, why = None, f"{type(error).__name__}: {str(error).strip()[:300]}"
-        said: list = [None] * dist.get_world_size()
-        dist.all_gather_object(said, why)  # a call that one rank lacks is no rank's
-        if any(said):
-            refused[name] = next(filter(None, said))
-        else:
-            calls[name] = call
-    return calls, refused
+def other_of(stem: str, name: str, x: list[torch.Tensor]) -> tuple[Callable | None, str]:
+    """A peer's call for the inputs of an op, or why there is none. Collective: what one rank lacks is no rank's."""
+    try:
+        call, why = MAKERS[stem][name](*x), ""
+    except Exception as error:  # not installed, or not for this machine
+        call, why = None, reason(error)
+    said: list = [None] * dist.get_world_size()
+    dist.all_gather_object(said, why)
+    why = next(filter(None, said), "")
+    return (None if why else call), why
+
+
+def reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()[:300]}"
+
+
+def load_module(module: str):
+    """A module of a peer. No C++ is compiled: Helion's all-reduce asks for some that its kernel does not use."""
+    import torch.utils.cpp_extension as extension
+
+    inline = extension.load_inline
+    extension.load_inline = lambda *_, **__: None
+    try:
+        return importlib.import_module(module)
+    finally:
+        extension.load_inline = inline
 
 
 def shared(like: torch.Tensor, shape=None) -> torch.Tensor:
@@ -61,23 +82,23 @@ def shared(like: torch.Tensor, shape=None) -> torch.Tensor:
 
 
 def kraken_gathered(x: torch.Tensor, w: torch.Tensor) -> Callable:
-    fused, own = importlib.import_module("kraken.fused"), shared(x)
+    fused, own = load_module("kraken.fused"), shared(x)
     return lambda: fused.all_gather_matmul(own, w.t())[1]
 
 
 def kraken_scattered(name: str, a: torch.Tensor, w: torch.Tensor, res: torch.Tensor) -> Callable:
-    fused = getattr(importlib.import_module("kraken.fused"), name)
+    fused = getattr(load_module("kraken.fused"), name)
     return lambda: fused(a, w.t()) + res
 
 
 def kraken_reduced(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Callable:
     """Its result is float32."""
-    fused = importlib.import_module("kraken.fused")
+    fused = load_module("kraken.fused")
     return lambda: fused.gemm_one_shot_all_reduce_fused(x, w.t()).to(x.dtype) + b
 
 
 def kraken_all_reduce(name: str, p: torch.Tensor) -> Callable:
-    comm, own = importlib.import_module("kraken.comm"), shared(p)
+    comm, own = load_module("kraken.comm"), shared(p)
     return partial(getattr(comm, name), own)
 
 
@@ -85,26 +106,19 @@ def kraken_all_reduce(name: str, p: torch.Tensor) -> Callable:
 
 
 def helion_gathered(x: torch.Tensor, w: torch.Tensor) -> Callable:
-    example, own = importlib.import_module("distributed.all_gather_matmul"), shared(x)
+    example, own = load_module("distributed.all_gather_matmul"), shared(x)
     return lambda: example.helion_all_gather_matmul(own, w.t())[1]
 
 
 def helion_scattered(a: torch.Tensor, w: torch.Tensor, res: torch.Tensor) -> Callable:
-    example = importlib.import_module("distributed.matmul_reduce_scatter")
+    example = load_module("distributed.matmul_reduce_scatter")
     into = shared(a, (a.shape[0], w.shape[0]))
     return lambda: example.helion_matmul_reduce_scatter(into, a, w.t()) + res
 
 
 def helion_all_reduce(p: torch.Tensor) -> Callable:
-    import torch.utils.cpp_extension as extension
-
-    inline = extension.load_inline
-    extension.load_inline = lambda *_, **__: None  # the example compiles C++ that its kernel does not use
-    try:
-        example = importlib.import_module("distributed.all_reduce")
-    finally:
-        extension.load_inline = inline
-    return partial(example.helion_one_shot_all_reduce, shared(p.flatten()))
+    example, own = load_module("distributed.all_reduce"), shared(p.flatten())
+    return lambda: example.helion_one_shot_all_reduce(own).view_as(p)
 
 
 # ---- flashinfer: TensorRT-LLM's and vLLM's all-reduces
@@ -112,14 +126,17 @@ def helion_all_reduce(p: torch.Tensor) -> Callable:
 
 def flashinfer_gathered(x: torch.Tensor, w: torch.Tensor) -> Callable:
     """Wants torch's symmetric memory to be NVSHMEM's, and the weight as [K, N]."""
-    comm, own, wide = importlib.import_module("flashinfer.comm"), shared(x), w.t().contiguous()
+    backend = symm.get_backend(x.device)
+    if backend != "NVSHMEM":
+        raise RuntimeError(f"its all_gather_matmul wants NVSHMEM's symmetric memory; torch's is {backend}'s here")
+    comm, own, wide = load_module("flashinfer.comm"), shared(x), w.t().contiguous()
     return lambda: comm.all_gather_matmul(own, wide, dist.group.WORLD)
 
 
 @cache
 def flashinfer_workspace() -> tuple:
     """(addresses, their tensor, what it was made for), of torch's symmetric memory. Kept: captured graphs reach it."""
-    comm = importlib.import_module("flashinfer.comm")
+    comm = load_module("flashinfer.comm")
     rank, world, group = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
     make = comm.trtllm_create_ipc_workspace_for_all_reduce_fusion
     return make(rank, world, TOKENS, WIDTH, group=group, create_metadata=True)
@@ -127,7 +144,7 @@ def flashinfer_workspace() -> tuple:
 
 def flashinfer_all_reduce(one_shot: bool | None, p: torch.Tensor) -> Callable:
     """`one_shot`: None is its own choice."""
-    comm, space = importlib.import_module("flashinfer.comm"), flashinfer_workspace()
+    comm, space = load_module("flashinfer.comm"), flashinfer_workspace()
     rows, width = p.shape
     out = torch.empty_like(p)
     if one_shot is False and rows <= dist.get_world_size():
@@ -165,7 +182,7 @@ class Vllm:
     they are, by `captured` after the capture."""
 
     def __init__(self, p: torch.Tensor) -> None:
-        self.comm = importlib.import_module("flashinfer.comm")
+        self.comm = load_module("flashinfer.comm")
         if p.nbytes > VLLM_BYTES:
             raise ValueError(f"more than {VLLM_BYTES >> 20} MiB")
         self.p, self.out = p, torch.empty_like(p)
@@ -186,7 +203,7 @@ class Vllm:
 
 @cache
 def vllm_handle() -> tuple[int, list[int]]:
-    comm = importlib.import_module("flashinfer.comm")
+    comm = load_module("flashinfer.comm")
     state = comm.create_shared_buffer(comm.vllm_meta_size() + VLLM_BYTES)
     buffers = comm.create_shared_buffer(VLLM_BYTES)
     table = torch.empty(8 << 20, dtype=torch.uint8, device="cuda")
@@ -196,14 +213,14 @@ def vllm_handle() -> tuple[int, list[int]]:
     return handle, buffers
 
 
-MAKERS: dict[str, dict[str, Callable]] = {
-    "ag_gemm": {"kraken": kraken_gathered, "helion": helion_gathered, "flashinfer": flashinfer_gathered},
+MAKERS: dict[str, dict[str, Callable]] = {  # as in multi_rows.OTHERS
+    "ag_gemm": {"flashinfer": flashinfer_gathered, "kraken": kraken_gathered, "helion": helion_gathered},
     "gemm_rs": {
         "kraken fused": partial(kraken_scattered, "gemm_reduce_scatter"),
         "kraken copy engine": partial(kraken_scattered, "gemm_reduce_scatter_ce_persistent"),
         "helion": helion_scattered,
     },
-    "gemm_ar": {"kraken fused": kraken_reduced, "flashinfer": flashinfer_reduced},
+    "gemm_ar": {"flashinfer": flashinfer_reduced, "kraken": kraken_reduced},
     "small_ar": {
         "flashinfer one_shot": partial(flashinfer_all_reduce, True),
         "flashinfer two_shot": partial(flashinfer_all_reduce, False),

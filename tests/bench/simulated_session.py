@@ -13,6 +13,7 @@ from pathlib import Path
 from checks import wrong_calls
 from modules import inputs, relative_error, sizes_within
 from multi_rows import checked_spec
+from other_peers import IMPORTED, find_packages, load_module, reason
 
 from chunkdsl.render.module import class_name, render_module
 from chunkdsl.sim.world import World
@@ -27,6 +28,8 @@ class SimulatedSession:
     """`task`: world. Modules are made of their specs, one op each."""
 
     def __init__(self, task: dict, rank: int) -> None:
+        if task.get("peers"):
+            find_packages(task["peers"])
         self.folder = tempfile.TemporaryDirectory(prefix="chunkdsl-")
 
     def do(self, case: dict) -> dict:
@@ -58,7 +61,7 @@ class SimulatedSession:
         bad = [f"rank {rank}: sizes {wrong}" for rank, wrong in enumerate(every) if wrong]
         return {"wrong": "; ".join(bad)[:600], "calls": len(CHECKED), "graph": "not replayed"}
 
-    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool, others: bool = False) -> dict:
+    def measure(self, stem: str, op: str, shape, dim: str, size: int, torchs: bool) -> dict:
         """One call of each, without times."""
 
         def body(run, machine):
@@ -72,3 +75,12 @@ class SimulatedSession:
         if not apart < LIMIT:
             raise RuntimeError(f"{stem}.{op} is {apart:.1e} from the library's result")
         return {"untimed": "times of simulated ranks are no evidence", "apart": {"library": apart}}
+
+    def beside(self, stem: str, op: str, shape, dim: str, size: int, peer: str) -> dict:
+        """Whether the peer's modules can be imported here."""
+        try:
+            for module in IMPORTED[peer.split()[0]]:
+                load_module(module)
+        except Exception as error:  # whatever a package of others raises
+            return {"refused": {peer: reason(error)}}
+        return {"untimed": "it takes GPUs"}

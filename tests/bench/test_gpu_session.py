@@ -102,6 +102,33 @@ def test_measuring_times_all_that_can_be_captured_and_compares_results(on_ranks,
     assert found["apart"]["ours"] == 0.0 and 0 < found["apart"]["library"] < 0.02
 
 
+def test_a_peer_is_timed_beside_ours_and_tells_what_is_next(on_ranks, monkeypatch):
+    told = []
+    monkeypatch.setattr(gpu_session, "other_of", lambda stem, peer, x: (lambda: torch.zeros_like(x[2]), ""))
+    monkeypatch.setattr(gpu_session, "report", told.append)
+    monkeypatch.setattr(gpu_session, "interleaved", lambda works, times, rounds: dict.fromkeys(works, 12.345))
+    (found, _) = on_ranks("gemm_rs", "out_proj", lambda s: s.beside("gemm_rs", "out_proj", 2, "M", 8, "kraken fused"))
+    times = {"ours": 12.35, "kraken fused": 12.35}
+    assert found == {"graph": times, "eager": times, "refused": {}, "apart": {"kraken fused": 1.0}}
+    assert [t["at"] for t in told] == [
+        "its first call", "ours", "its eager calls", "the capture of its graph", "the first replay of its graph",
+        "later replays of its graph",
+    ]  # fmt: skip
+    assert told[3]["so far"]["eager"] == times and all(0 < t["limit"] <= 25 for t in told), "of rank 0 alone"
+
+
+@pytest.mark.parametrize("when", ["made", "called"])
+def test_a_peer_that_does_not_work_is_refused(on_ranks, monkeypatch, when):
+    def broken():
+        raise OSError("no")
+
+    made = (None, "OSError: no") if when == "made" else (broken, "")
+    monkeypatch.setattr(gpu_session, "other_of", lambda *_: made)
+    monkeypatch.setattr(gpu_session, "report", lambda said: None)
+    found = on_ranks("gemm_rs", "out_proj", lambda s: s.beside("gemm_rs", "out_proj", 2, "M", 8, "helion"))
+    assert found == [{"refused": {"helion": "OSError: no"}}] * 2
+
+
 def test_ours_must_be_captured(on_ranks):
     def broken():
         raise RuntimeError("no")

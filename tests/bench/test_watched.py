@@ -16,7 +16,7 @@ import json, os, subprocess, sys, time
 rank, names = int(os.environ["RANK"]), json.loads(os.environ["NAMES"])
 def say(**said):
     os.write(int(os.environ["CHUNKDSL_PROGRESS"]), (json.dumps(said) + "\\n").encode())
-if rank == 1 and {"hangs", "dies", "raises"} & {*names}:  # so that what rank 0 says comes in order
+if rank == 1 and {"hangs", "dies", "raises"} & {n.split()[0] for n in names}:  # so that what rank 0 says comes in order
     time.sleep(600)
 for name in names:
     if name == "no start":
@@ -28,11 +28,17 @@ for name in names:
         hold = [int(os.environ["CHUNKDSL_PROGRESS"])]
         subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], pass_fds=hold)
         time.sleep(600)
+    if name.startswith("hangs later"):
+        say(**{"so far": {"eager": 3}, "at": "its capture", "limit": 600})
+        say(**{"so far": {"apart": 0}, "at": "its replay", "limit": 0.2})
+        time.sleep(600)
     if name == "dies":
         os._exit(7)
     if name == "raises":
         say(failed="because", rank=rank)
         os._exit(1)
+    if name == "tells" and rank == 0:
+        say(**{"so far": {"part": 1, "did": ""}, "at": "more", "limit": 600})
     if rank == 0:
         say(end={"did": name})
 if names[-1] == "lingers":
@@ -74,6 +80,28 @@ def test_a_case_that_is_lost_gives_way_to_its_other_form():
     other = Case("two", "test", FOREVER)
     found, _, groups = outcomes("one", Case("raises", "test", FOREVER, again=other), "three")
     assert found == [("one", "done"), ("raises", "failed"), ("two", "done"), ("three", "done")] and len(groups) == 2
+
+
+def test_what_was_found_before_a_hang_is_kept_with_what_came_next():
+    (later, one), details, _ = outcomes("hangs later", "one")
+    assert later == ("hangs later", "hung") and one == ("one", "done")
+    assert details[0].found == {"eager": 3, "apart": 0} and details[0].why == "its replay: no answer within 0 s"
+    assert details[1].found == {"did": "one"}
+
+
+def test_what_is_told_in_parts_is_one_outcome():
+    _, (told, after), _ = outcomes("tells", "one")
+    assert told.found == {"part": 1, "did": "tells"} and after.found == {"did": "one"}
+
+
+def test_of_a_line_nothing_is_tried_behind_one_that_is_lost():
+    lines = {"one": "a", "hangs later": "a", "two": "a", "three": "b", "four": "a"}
+    cases = [Case(name, "test", FOREVER, line=line) for name, line in lines.items()]
+    found, details, groups = outcomes(*cases)
+    assert found == [
+        ("one", "done"), ("hangs later", "hung"), ("two", "not run"), ("four", "not run"), ("three", "done"),
+    ]  # fmt: skip
+    assert details[2].why == "hangs later: hung" and len(groups) == 2
 
 
 def test_of_a_group_that_is_gone_the_exit_code_is_known():

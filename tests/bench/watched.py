@@ -4,7 +4,8 @@ whole, and a fresh one goes on with the next case. Knows nothing of what a case 
 A group's processes report on one pipe, a JSON object a line:
 
     {"begin": "name"}                the next case of those that the group was given begins
-    {"end": {...}}                   it is done: what was found
+    {"so far": {...}, "at": "what is next", "limit": seconds}   a part of what is found; the rest has so many seconds
+    {"end": {...}}                   it is done: what was found beside
     {"failed": "why", "rank": R}     this process cannot go on, and its group with it
 """
 
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 
 PIPE = "CHUNKDSL_PROGRESS"  # environment variable: the descriptor to write to
 LONGEST = 3500  # bytes of a line: below what a pipe takes in one piece
+LOST = ("hung", "died", "failed")
 STARTS = 2  # groups in a row that may fail before their first case
 LOOK = 0.3  # seconds between looks at processes that say nothing
 GRACE = 20.0  # seconds that processes have to leave by themselves, and killed ones to be gone
@@ -29,18 +31,21 @@ GRACE = 20.0  # seconds that processes have to leave by themselves, and killed o
 
 @dataclass(frozen=True)
 class Case:
-    """`limit` in seconds. `again`: the case that takes its place if this one hangs, dies or fails."""
+    """`limit` in seconds. If this one hangs, dies or fails `again` takes its place, and no later case of its `line` is
+    run."""
 
     name: str
     kind: str
     limit: float
     about: Mapping = field(default_factory=dict)
     again: Case | None = None
+    line: str = ""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case went: done, hung, died, failed, or not run. `why` where it was not done."""
+    """How a case went: done, hung, died, failed, or not run. `why` where it was not done; `found`: then what was found
+    until then."""
 
     case: Case
     how: str
@@ -153,8 +158,14 @@ def run_cases(
         try:
             for outcome in watch:
                 tell(outcome)
-                if outcome.how in ("hung", "died", "failed") and outcome.case.again:
-                    left.appendleft(outcome.case.again)
+                case = outcome.case
+                if outcome.how not in LOST:
+                    continue
+                for other in [c for c in left if c.line and c.line == case.line]:
+                    left.remove(other)
+                    tell(Outcome(other, "not run", f"{case.name}: {outcome.how}"))
+                if case.again:
+                    left.appendleft(case.again)
         finally:
             gone = group.end()
         idle = 0 if watch.began else idle + 1
@@ -175,28 +186,36 @@ class Watch:
         self.began = False
 
     def __iter__(self):
-        at, running = time.monotonic(), False
+        start = at = time.monotonic()
+        limit, stage, found = self.limit, "before it began: ", {}
+
+        def lost(how: str, why: str) -> Outcome:
+            return Outcome(self.left.popleft(), how, stage + why, found, time.monotonic() - start)
+
         while self.left:
-            patience = (self.left[0].limit if running else self.limit) - (time.monotonic() - at)
+            patience = limit - (time.monotonic() - at)
             closing = self.until - time.monotonic() < patience
             said = self.group.next(max(0.0, min(patience, self.until - time.monotonic())))
-            spent = time.monotonic() - at
             if said is None and closing:
-                yield Outcome(self.left.popleft(), "not run", "stopped when no time was left", seconds=spent)
+                yield lost("not run", "stopped when no time was left")
                 return
             if said is None:
-                what = "" if running else "before it began: "
-                yield Outcome(self.left.popleft(), "hung", f"{what}no answer within {spent:.0f} s", seconds=spent)
+                yield lost("hung", f"no answer within {time.monotonic() - at:.0f} s")
                 return
-            if "begin" not in said and "end" not in said:
+            if not said.keys() & {"begin", "so far", "end"}:
                 how = "failed" if "failed" in said else "died"
                 said = said or self.group.last()
-                why = f"rank {said['rank']}: {said[how]}" if said else "all have left"
-                yield Outcome(self.left.popleft(), how, why if running else f"before it began: {why}", seconds=spent)
+                yield lost(how, f"rank {said['rank']}: {said[how]}" if said else "all have left")
                 return
+            self.began, at = True, time.monotonic()
             if "end" in said:
-                yield Outcome(self.left.popleft(), "done", found=said["end"], seconds=spent)
-            self.began, running, at = True, "begin" in said, time.monotonic()
+                yield Outcome(self.left.popleft(), "done", found={**found, **said["end"]}, seconds=at - start)
+            if "so far" in said:
+                found, limit, stage = {**found, **said["so far"]}, said["limit"], f"{said['at']}: "
+            else:
+                begins = "begin" in said
+                limit, stage = (self.left[0].limit, "") if begins else (self.limit, "before it began: ")
+                start, found = at, {}
         said = self.group.next(GRACE)  # processes leave by themselves
         if said != {}:
             why = f"no end within {GRACE:.0f} s" if said is None else str(said)
