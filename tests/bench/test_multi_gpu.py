@@ -171,7 +171,7 @@ def test_on_gpus_each_rank_is_a_process_and_any_of_them_ends_its_group(tmp_path,
 
 
 ON_A_GPU = {
-    "bench": ("multi_gpu", "multi_rows", "watched", "rank_session", "gpu_session", "peers"),
+    "bench": ("multi_gpu", "multi_rows", "watched", "rank_session", "gpu_session", "peers", "other_peers"),
     "gpu": ("checks", "timing", "modules", "local_ranks", "check_processes"),
 }
 
