@@ -91,7 +91,7 @@ def test_measuring_times_all_that_can_be_captured_and_compares_results(on_ranks,
         return {"library": fallback, "torch one_shot": eager_only, "torch fused": missing}
 
     monkeypatch.setattr(gpu_session, "peers_of", peers)
-    monkeypatch.setattr(gpu_session, "interleaved", lambda works, times, rounds: dict.fromkeys(works, 12.345))
+    monkeypatch.setattr(gpu_session, "interleaved", lambda works, *_, **__: dict.fromkeys(works, 12.345))
     (found, _) = on_ranks("gemm_rs", "out_proj", lambda s: s.measure("gemm_rs", "out_proj", 2, "M", 8, True))
     assert found["graph"] == {"ours": 12.35, "library": 12.35}
     assert found["eager"] == found["graph"] | {"torch one_shot": 12.35}
@@ -106,7 +106,7 @@ def test_a_peer_is_timed_beside_ours_and_tells_what_is_next(on_ranks, monkeypatc
     told = []
     monkeypatch.setattr(gpu_session, "other_of", lambda stem, peer, x: (lambda: torch.zeros_like(x[2]), ""))
     monkeypatch.setattr(gpu_session, "report", told.append)
-    monkeypatch.setattr(gpu_session, "interleaved", lambda works, times, rounds: dict.fromkeys(works, 12.345))
+    monkeypatch.setattr(gpu_session, "interleaved", lambda works, *_, **__: dict.fromkeys(works, 12.345))
     (found, _) = on_ranks("gemm_rs", "out_proj", lambda s: s.beside("gemm_rs", "out_proj", 2, "M", 8, "kraken fused"))
     times = {"ours": 12.35, "kraken fused": 12.35}
     assert found == {"graph": times, "eager": times, "refused": {}, "apart": {"kraken fused": 1.0}}
