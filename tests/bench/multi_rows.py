@@ -32,14 +32,14 @@ PEERS = {  # what torch has for it; where there are two, the faster one counts
     "gemm_ar": "mm, then one_shot or two_shot all-reduce",
     "small_ar": "one_shot or two_shot all-reduce",
 }
-OTHERS = {  # calls of other peers, by what is in specs; each has its maker in other_peers.py
+OTHERS = {  # calls of other peers, by what is in specs; the first word is the peer's; other_peers.py makes them
     "small_ar": (
         "flashinfer one_shot", "flashinfer two_shot", "flashinfer vllm", "kraken one_shot", "kraken two_shot",
         "helion one_shot",
     ),
     "gemm_ar": ("flashinfer", "kraken"),
     "gemm_rs": ("kraken fused", "kraken copy engine", "helion"),
-    "ag_gemm": ("flashinfer", "kraken", "helion"),
+    "ag_gemm": ("flashinfer", "kraken", "kraken with 4 SMs free", "helion"),
 }  # fmt: skip
 BESIDE = {  # the sizes of rows beside other peers; ours at small sizes is `word`, which is the faster one there
     **dict.fromkeys(("ag_gemm.qkv", "gemm_rs.out_proj", "gemm_ar.down"), (512, 2048, 8192)),

@@ -14,6 +14,8 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache, partial
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -81,9 +83,17 @@ def shared(like: torch.Tensor, shape=None) -> torch.Tensor:
 # ---- kraken: Triton kernels over symmetric memory
 
 
-def kraken_gathered(x: torch.Tensor, w: torch.Tensor) -> Callable:
+def kraken_gathered(free: int, x: torch.Tensor, w: torch.Tensor) -> Callable:
+    """`free`: multiprocessors that its kernel is not told of, which has as many programs as it is told of."""
     fused, own = load_module("kraken.fused"), shared(x)
-    return lambda: fused.all_gather_matmul(own, w.t())[1]
+    there = torch.cuda.get_device_properties(x.device).multi_processor_count
+    told = SimpleNamespace(multi_processor_count=there - free)
+
+    def call():
+        with patch.object(torch.cuda, "get_device_properties", lambda device: told):
+            return fused.all_gather_matmul(own, w.t())[1]
+
+    return call if free else lambda: fused.all_gather_matmul(own, w.t())[1]
 
 
 def kraken_scattered(name: str, a: torch.Tensor, w: torch.Tensor, res: torch.Tensor) -> Callable:
@@ -214,7 +224,12 @@ def vllm_handle() -> tuple[int, list[int]]:
 
 
 MAKERS: dict[str, dict[str, Callable]] = {  # as in multi_rows.OTHERS
-    "ag_gemm": {"flashinfer": flashinfer_gathered, "kraken": kraken_gathered, "helion": helion_gathered},
+    "ag_gemm": {
+        "flashinfer": flashinfer_gathered,
+        "kraken": partial(kraken_gathered, 0),
+        "kraken with 4 SMs free": partial(kraken_gathered, 4),
+        "helion": helion_gathered,
+    },
     "gemm_rs": {
         "kraken fused": partial(kraken_scattered, "gemm_reduce_scatter"),
         "kraken copy engine": partial(kraken_scattered, "gemm_reduce_scatter_ce_persistent"),

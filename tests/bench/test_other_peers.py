@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -50,6 +51,21 @@ def test_every_call_that_is_planned_has_a_maker_and_modules():
 
 
 OPS = {"ag_gemm": "qkv", "gemm_rs": "out_proj", "gemm_ar": "down", "small_ar": "word"}
+def test_of_multiprocessors_kraken_is_told_during_its_call_alone(two_ranks, monkeypatch):
+    def gather(own, w):
+        return None, torch.cuda.get_device_properties("any").multi_processor_count
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=132))
+    monkeypatch.setattr(other_peers, "shared", lambda like, shape=None: like)
+    monkeypatch.setattr(other_peers, "load_module", lambda name: SimpleNamespace(all_gather_matmul=gather))
+    told = {}
+    for name in ("kraken", "kraken with 4 SMs free"):
+        call, _ = other_peers.other_of("ag_gemm", name, [torch.ones(2, 3), torch.ones(4, 3)])
+        told[name] = call()
+    assert told == {"kraken": 132, "kraken with 4 SMs free": 128}
+    assert torch.cuda.get_device_properties("any").multi_processor_count == 132
+
+
 SPECS = {stem: {"ops": [op], "worlds": [2], "shipped": True} for stem, op in OPS.items()}
 # A session without torch: what hangs, dies, raises or is refused is said by the peer's name.
 SESSION = """
