@@ -21,23 +21,30 @@ SHARES = {"storer": 1, "producer": STORERS}  # of a tile in its chunk's counter;
 
 
 @record
+class WarpShape:
+    """A tile of specialised warps: its columns, stages of both operands, and its time in that of the widest."""
+
+    columns: int
+    stages: int
+    time: float
+
+
+@record
 class WarpTiles:
     """The kernel of specialised warps. `registers`: of a thread that multiplies, of another; `adding`: where storers
-    add up what others sent, `sending`: and send the sums to every rank, `adders`: of how many ranks at most; `rows`,
-    `waves` (tiles of a multiprocessor) and `depth`: the least of a call that it runs; `copies`: most ranks that a tile
-    goes to."""
+    add up what others sent, `sending`: and send the sums to every rank, `adders`: of how many ranks at most; `depth`:
+    the least of a call that it runs; `copies`: most ranks that a tile goes to; `shapes`: of its tiles, first the widest,
+    which is that of the plan."""
 
     triton: tuple[int, ...]
     tile: tuple[int, int, int]
-    stages: int
     registers: tuple[int, int]
     adding: tuple[int, int]
     sending: tuple[int, int]
     adders: int
-    rows: int
-    waves: int
     depth: int
     copies: int
+    shapes: tuple[WarpShape, ...]
 
 
 @cache
@@ -45,6 +52,7 @@ def warp_tiles() -> WarpTiles:
     """The row of tile_kernels.toml."""
     with open(PATH, "rb") as file:
         row = tomllib.load(file)["warps"]
+    row["shapes"] = [WarpShape(**shape) for shape in row["shapes"]]
     made = {name: row[name] for name in WarpTiles.__match_args__}
     return WarpTiles(**{name: tuple(v) if isinstance(v, list) else v for name, v in made.items()})
 
@@ -103,6 +111,11 @@ def registers_of(launch: Launch, op: OpSchedule) -> tuple[int, int]:
     return w.sending if total.destination.kind == "broadcast" else w.adding
 
 
+def shapes_of(launch: Launch) -> tuple[WarpShape, ...]:
+    """Of its tiles by specialised warps. One where a launch beside it carries them, which is compiled for it too."""
+    return warp_tiles().shapes[: 1 if movers_beside(launch) else None]
+
+
 def settle_kernels(op: OpSchedule) -> OpSchedule:
     """With `why_triton` of its launches."""
     return replace(op, launches=tuple(replace(n, why_triton=why_not_warps(n, op)) for n in op.launches))
@@ -125,7 +138,8 @@ def kernel_text(launch: Launch, op: OpSchedule) -> tuple[str, str]:
     who = f"specialised warps (Gluon of triton {versions})"
     most = most_ranks(launch, op)
     more = f"more than {most} ranks, " if most else ""
+    columns = " or ".join(str(s.columns) for s in shapes_of(launch))
     return who, (
-        f"faster from {w.rows} rows, {w.waves} tiles of a multiprocessor and a depth of {w.depth} on; smaller calls, "
+        f"faster, in tiles of {columns} columns, as they fill the multiprocessors better; depths below {w.depth}, "
         f"{more}and rows of the result that are no multiple of 16 bytes, are Triton's, with the same bits"
     )

@@ -15,7 +15,7 @@ from chunkdsl.plan.geometry import rows_apart
 from chunkdsl.plan.limits import SHARED_BYTES, stages_for, tile_columns
 from chunkdsl.plan.schedule import Extent, Launch, OpSchedule, Parameter, Result, Schedule
 from chunkdsl.plan.tables import route_tables
-from chunkdsl.plan.tile_kernels import most_ranks, registers_of, warp_tiles
+from chunkdsl.plan.tile_kernels import most_ranks, registers_of, shapes_of, warp_tiles
 from chunkdsl.render.environment import TORCH, environment, flops_text, plain_step
 from chunkdsl.render.exchange import render_exchange
 from chunkdsl.render.inline import needed_helpers
@@ -113,10 +113,11 @@ def constants_of(launch: Launch, op: OpSchedule) -> str:
     pairs |= dict(NARROW_BN=narrow, WARPS=t.warps, STAGES=stages)
     if launch.warps:
         w, (wide, narrow_warps) = warp_tiles(), registers_of(launch, op)
-        least = dict(ROWS=w.rows, WAVES=w.waves, DEPTH=w.depth)
+        shapes = tuple((s.columns, s.stages, s.time) for s in shapes_of(launch))
+        least = dict(DEPTH=w.depth)
         most = most_ranks(launch, op)
         least |= dict(MOST_RANKS=most) if most else {}
-        pairs["WARP_TILES"] = dict(TRITON=w.triton, STAGES=w.stages, WIDE=wide, NARROW=narrow_warps, **least)
+        pairs["WARP_TILES"] = dict(TRITON=w.triton, SHAPES=shapes, WIDE=wide, NARROW=narrow_warps, **least)
     body = "\n".join(f"    {k}={v}," for k, v in pairs.items()).replace("'", '"')
     return f"dict(\n{body}\n)"
 
@@ -214,6 +215,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         path=schedule.path,
         gradient=gradient_of(op, schedule),
         straight=straight_steps(op),
+        warp_columns=tuple(s.columns for s in warp_tiles().shapes) if any(n.warps for n in op.launches) else (),
         places=places_by_ranks(op, [route_world(schedule.mesh, op.over, w) for w in proven]),
         memory=memory_entries(op, TORCH),
         plain_names=plain_names(views),

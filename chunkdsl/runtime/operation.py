@@ -66,7 +66,7 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
     FORWARD, BACKWARD = "", ()
     SLOTS, CLOSING, PAD = 1, False, 1
     HOST_WORD, LANES, OVER, TABLES = False, (), (), {}
-    by_warps = False  # a warm-up's: of products with two kernels the one of specialised warps
+    by_warps, WARP_COLUMNS = 0, ()  # a warm-up's: columns of the tiles of specialised warps, of all that there are
 
     def __init__(self, module):
         self.module, self.machine = module, module.ranks.machine_of(self.OVER)
@@ -319,8 +319,8 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         results = self.results(dims, None)
         for fused in (False, True):  # a user's kernel first: the fused launch is sized like it (`Machine.fit`)
             self.run(fused, 0, dims, *tensors, *results)
-        if self.module.warps:
-            self.by_warps = True
+        for columns in self.WARP_COLUMNS if self.module.warps else ():
+            self.by_warps = columns
             self.run(True, 0, dims, *tensors, *results)
         self.machine.synchronize()
 

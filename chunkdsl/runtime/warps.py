@@ -145,20 +145,27 @@ def gluon_api(module):
     return module.warps
 
 
-def warp_tiles(operation, constants, rows, tiles, n, depth, active):
-    """`constants` of a product [rows, n] of that depth, or what its kernel of specialised warps takes, where the call
-    suits it: sizes at least as its table says, rows of whole multiples of 16 bytes, few ranks if tiles go to all or add
-    up. Both kernels give the same bits and the same signals, so ranks need not agree. A warm-up launches both."""
+def warp_tiles(operation, constants, tiles, n, depth, active):
+    """`constants` of a product of n columns and that depth in so many tiles, or what its kernel of specialised warps
+    takes, where the call suits it: a depth at least as its table says, rows of whole multiples of 16 bytes, few ranks
+    if tiles go to all or add up. Its tiles are those which keep multiprocessors busy for the shortest time. All of
+    these give the same bits and the same signals, so ranks need not agree. A warm-up launches each."""
     table = constants["WARP_TILES"]
     many = operation.world > table.get("MOST_RANKS", operation.world)
     if gluon_api(operation.module) not in table["TRITON"] or n % 8 or many:
         return constants
-    waves = cdiv(tiles, operation.machine.sms)
-    fits = rows >= table["ROWS"] and waves >= table["WAVES"] and depth >= table["DEPTH"]
-    if not (fits if active else operation.by_warps):
+    shapes = [shape for shape in table["SHAPES"] if active or shape[0] == operation.by_warps]
+    if not shapes or (active and depth < table["DEPTH"]):
         return constants
-    sizes = {name: constants[name] for name in ("BM", "BN", "BK", "GROUP", "PIECE", "PIECE_COLS")}
-    return {**sizes, **{name: table[name] for name in ("STAGES", "WIDE", "NARROW")}}
+    sms, before = operation.machine.sms, constants["BN"]
+    columns, stages, *_ = min(shapes, key=lambda shape: shape[2] * cdiv(tiles_of(tiles, n, before, shape[0]), sms))
+    sizes = {name: constants[name] for name in ("BM", "BK", "GROUP", "PIECE", "PIECE_COLS")}
+    return {**sizes, "BN": columns, "STAGES": stages, "WIDE": table["WIDE"], "NARROW": table["NARROW"]}
+
+
+def tiles_of(tiles, n, before, columns):
+    """Tiles of so many columns of a product of n columns that has `tiles` of `before` columns."""
+    return tiles // max(1, cdiv(n, before)) * max(1, cdiv(n, columns))
 
 
 @cache
@@ -175,24 +182,24 @@ def warp_matrix(operation, kind, tensor, chosen, tma, columns):
     return GluonDescriptor(made.base, made.shape, made.strides, made.block_shape, operand_layout(*made.block_shape))
 
 
-def launch_warps(operation, kernel, tiles, args, chosen, active, kept=0):
-    """As many programs as the waves need: multiprocessors that would only shorten the last wave stay free, as do those
-    that are `kept` for others."""
+def launch_warps(operation, kernel, tiles, args, constants, chosen, active, kept=0):
+    """`tiles` of the shape of `constants` in tiles of the `chosen` shape, by as many programs as their waves need:
+    multiprocessors that would only shorten the last wave stay free, as do those that are `kept` for others."""
     m = operation.machine
-    sms = max(1, m.sms - kept)
+    sms, tiles = max(1, m.sms - kept), tiles_of(tiles, args["n"], constants["BN"], chosen["BN"])
     programs = max(1, cdiv(tiles, cdiv(max(1, tiles), sms)))
     early = m.starts_beside()
     flags = dict(W=operation.world, SLOTS=operation.SLOTS, FUSED=True, TMA=True, NVIDIA=True, EVEN=True, EARLY=early)
     m.launch(kernel, programs, {**args, "active": active}, {**flags, **chosen}, 4, 1, early=early)
 
 
-def launch_with_movers(operation, kernel, tiles, args, chosen, active, mover, constants, programs, tickets, lane):
+def launch_with_movers(operation, kernel, tiles, args, constants, chosen, active, mover, programs, tickets, lane):
     """The same, and beside it on a lane `programs` programs of Triton's kernel that take no tiles and carry what is
     finished. Tiles never wait for them, so it does not matter which of the two starts first."""
     m = operation.machine
     if active:
         m.fork(lane)
-    launch_warps(operation, kernel, tiles, args, chosen, active, programs)
+    launch_warps(operation, kernel, tiles, args, constants, chosen, active, programs)
     carried = {name: plain_descriptor(value) for name, value in args.items()} | {"tickets": tickets, "active": active}
     shared = operation.shared(constants) | {"MOVERS_FIRST": 0, "MOVERS_LAST": programs}
     m.launch(mover, programs, carried, shared, constants["WARPS"], constants["STAGES"][m.target], lane=lane)

@@ -30,6 +30,10 @@ op every(a, v) -> y { y = all_reduce(a @ v) with wide { place = co_located, algo
 """
 
 
+COLUMNS = [shape.columns for shape in warp_tiles().shapes]
+KERNELS = [f"{n}_warps_{columns}" for n in ("up_y", "down_y_partial", "every_y_partial") for columns in COLUMNS]
+
+
 def load(folder, text):
     """(text of the spec's module, its class, that finds itself on a machine with Gluon)."""
     path = folder / "pair.chunk"
@@ -49,10 +53,15 @@ def made(tmp_path_factory):
 
 
 def compiled_warps(made):
-    """By launch, what the compiler makes of its kernel of specialised warps."""
+    """By launch and columns of a tile, what the compiler makes of its kernel of specialised warps."""
     machine = RecordingMachine(0, 2, "sm_90")
     made(machine=machine)
-    return {u.name: compile_kernel(u, "sm_90") for u in machine.uses if u.name.endswith("_warps")}
+    uses = [u for u in machine.uses if u.name.endswith("_warps")]
+    return {f"{u.name}_{columns_of(u)}": compile_kernel(u, "sm_90") for u in uses}
+
+
+def columns_of(use):
+    return use.constants[(use.kernel.arg_names.index("BN"),)]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +70,7 @@ def compiled(made):
 
 
 def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
-    assert list(compiled) == ["up_y_warps", "down_y_partial_warps", "every_y_partial_warps"]
+    assert list(compiled) == KERNELS
     for kernel in compiled.values():
         assert lint(kernel, "sm_90", made[0]) == []
         assert kernel.spills == 0 and kernel.shared <= find_target("sm_90").shared
@@ -71,16 +80,18 @@ def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
         }
         assert "wgmma.mma_async" in kernel.ptx
     stores = [k.ptx.count("cp.async.bulk.tensor.2d.global.shared") for k in compiled.values()]
-    assert stores == [8, 8, 16], "four pieces of each half of a tile, here, to its owner, or to each of two ranks"
+    assert stores == [8, 8, 8, 8, 16, 16], (
+        "four pieces of each half of a tile: here, to its owner, to each of two ranks"
+    )
 
 
 MUTANTS = (
-    ("tma-load-without-proxy-fence", "up_y_warps", "fence.proxy.async.global;", ""),
-    ("flag-scope", "up_y_warps", "sys.acquire", "gpu.acquire"),
-    ("acquire-by-one-thread", "up_y_warps", "bar.warp.sync", "// bar.warp.sync"),
-    ("release-over-bulk-store", "down_y_partial_warps", "cp.async.bulk.wait_group 0;", ""),
-    ("release-over-bulk-store", "every_y_partial_warps", "wait_group 0;", "wait_group.read 0;"),
-    ("flag-scope", "down_y_partial_warps", "sys.release", "gpu.release"),
+    ("tma-load-without-proxy-fence", "up_y_warps_256", "fence.proxy.async.global;", ""),
+    ("flag-scope", "up_y_warps_256", "sys.acquire", "gpu.acquire"),
+    ("acquire-by-one-thread", "up_y_warps_256", "bar.warp.sync", "// bar.warp.sync"),
+    ("release-over-bulk-store", "down_y_partial_warps_256", "cp.async.bulk.wait_group 0;", ""),
+    ("release-over-bulk-store", "every_y_partial_warps_256", "wait_group 0;", "wait_group.read 0;"),
+    ("flag-scope", "down_y_partial_warps_256", "sys.release", "gpu.release"),
 )
 
 
@@ -112,10 +123,10 @@ def waits_seen(ptx):
 WAIT = "griddepcontrol.wait;"
 
 
-@pytest.mark.parametrize("kernel", ["up_y_warps", "down_y_partial_warps", "every_y_partial_warps"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_every_partition_waits_for_the_kernels_ahead_before_it_looks_at_memory(compiled, kernel):
     """It starts while they still run. Multipliers of `up` read a bias, others touch shared memory alone."""
-    assert waits_seen(compiled[kernel].ptx) == (5, 5 if kernel == "up_y_warps" else 3)
+    assert waits_seen(compiled[kernel].ptx) == (5, 5 if kernel.startswith("up_y") else 3)
     admit = "griddepcontrol.launch_dependents;"
     assert compiled[kernel].ptx.count(admit) == 1, "it lets the kernel behind start, once those ahead have ended"
     hasty = compiled[kernel].ptx.replace(admit, "").replace("setmaxnreg", f"{admit} setmaxnreg", 1)
@@ -123,7 +134,7 @@ def test_every_partition_waits_for_the_kernels_ahead_before_it_looks_at_memory(c
 
 
 def test_spills_and_too_much_shared_memory_are_found(compiled):
-    kernel = compiled["up_y_warps"]
+    kernel = compiled["up_y_warps_256"]
     assert LINTS["spills"].run(dataclasses.replace(kernel, spills=64))
     assert LINTS["too-much-shared-memory"].run(dataclasses.replace(kernel, shared=kernel.shared + 4096))
 
@@ -150,13 +161,14 @@ def test_loops_that_the_compiler_would_get_wrong_are_found(made, name, before, i
 
 
 CALLS = (
-    # rows, what is different of the instance, whether specialised warps compute the product
-    (4096, {}, True),
-    (4096, {"warps": 0}, False),
-    (4096, {"warps": 35}, False),
-    (511, {}, False),
-    (1024, {}, True),
-    (512, {}, True),
+    # rows, what is different of the instance, columns of the tiles of specialised warps that compute the product
+    (4096, {}, 256),
+    (4096, {"warps": 0}, 0),
+    (4096, {"warps": 35}, 0),
+    (1024, {}, 256),  # 256 tiles of so many columns, two waves: no more than four of half as many
+    (512, {}, 256),  # 128 of them, one wave
+    (256, {}, 128),  # 64
+    (1, {}, 128),
 )
 
 
@@ -170,6 +182,12 @@ def test_a_call_is_computed_by_the_kernel_of_its_shape_class(made, rows, instanc
     m.up.run(True, 1, {"M": rows}, *(blank(shape, torch.bfloat16) for shape in given))
     launched = [name for kind, name, _ in machine.log if kind == "launch" and name.startswith("up_y")]
     assert launched == ["up_y_warps" if expected else "up_y"]
+    if expected:
+        fresh = RecordingMachine(0, 2, "sm_90")
+        m.up.machine = fresh
+        m.up.run(True, 1, {"M": rows}, *(blank(shape, torch.bfloat16) for shape in given))
+        assert [columns_of(use) for use in fresh.uses if use.name == "up_y_warps"] == [expected]
+        m.up.machine = machine
     machine.log.clear()
     m.up.run(False, 1, {"M": rows}, *(blank(shape, torch.bfloat16) for shape in given))
     assert ("launch", "up_y", "main") in machine.log, "`exact` is Triton's: the two check each other"

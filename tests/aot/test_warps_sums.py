@@ -2,7 +2,7 @@
 fits, passes the lints, and each of them finds the fault that it is there for."""
 
 import pytest
-from test_warps import assert_found, compiled_warps, load, waits_seen
+from test_warps import COLUMNS, assert_found, compiled_warps, load, waits_seen
 
 from chunkdsl import pipeline
 from chunkdsl.aot.lints import lint
@@ -21,7 +21,7 @@ op plain(a, v) -> y { y = reduce_scatter(a @ v, M) with wide }
 op added(a, v, r) -> y { y = reduce_scatter(a @ v, M) + r with wide }
 op total(a, v) -> y { y = all_reduce(a @ v) with wide { algorithm = two_shot } }
 """
-KERNELS = [f"{op}_y_partial_warps" for op in ("plain", "added", "total")]
+KERNELS = [f"{op}_y_partial_warps_{columns}" for op in ("plain", "added", "total") for columns in COLUMNS]
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,10 @@ def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
 
 
 MUTANTS = (
-    ("flag-scope", "plain_y_partial_warps", "sys.acquire", "gpu.acquire"),
-    ("flag-scope", "total_y_partial_warps", "sys.release", "gpu.release"),
-    ("release-over-bulk-store", "total_y_partial_warps", "cp.async.bulk.wait_group 0;", ""),
-    ("release-over-bulk-store", "plain_y_partial_warps", "wait_group 0;", "wait_group.read 0;"),
+    ("flag-scope", "plain_y_partial_warps_256", "sys.acquire", "gpu.acquire"),
+    ("flag-scope", "total_y_partial_warps_256", "sys.release", "gpu.release"),
+    ("release-over-bulk-store", "total_y_partial_warps_256", "cp.async.bulk.wait_group 0;", ""),
+    ("release-over-bulk-store", "plain_y_partial_warps_256", "wait_group 0;", "wait_group.read 0;"),
 )
 
 

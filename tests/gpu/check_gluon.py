@@ -153,7 +153,7 @@ def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, li
     """(waits, signals, differences) of one op at one size, all ranks together."""
     import torch
     from local_ranks import LocalMachine, run_ranks
-    from modules import FOLDER, inputs, warps_for_all_sizes
+    from modules import FOLDER, inputs, warps_in_tiles
 
     path = Path(folder, f"{stem}_{plant or 'right'}.py")
     path.write_text(instrumented((FOLDER / f"{stem}.py").read_text(encoding="utf-8"), plant), encoding="utf-8")
@@ -162,7 +162,7 @@ def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, li
     spec.loader.exec_module(module)
     cls = next(v for v in vars(module).values() if isinstance(v, type) and getattr(v, "OPS", None))
     cls.OPS = {entry["op"]: cls.OPS[entry["op"]]}
-    warps_for_all_sizes(cls)
+    warps_in_tiles(cls, 256)  # the plan's
 
     class Noting(LocalMachine):
         def symmetric(self, name, shape, dtype):

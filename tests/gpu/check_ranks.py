@@ -1,6 +1,6 @@
 """Modules on 2 and 4 virtual ranks of one GPU: fused bits against `exact`, eagerly and in CUDA graph replays.
 
-    python tests/gpu/check_ranks.py STEM [STEM ...] [--worlds 2,4] [--calls 1000,1,3,2048] [--warps]
+python tests/gpu/check_ranks.py STEM [STEM ...] [--worlds 2,4] [--calls 1000,1,3,2048] [--columns 128]
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 import torch
 from local_ranks import refuse_multicast, run_ranks
-from modules import fused_call, inputs, load, results, same, warps_for_all_sizes
+from modules import fused_call, inputs, load, results, same, warps_in_tiles
 
 
-def check(stem: str, world: int, sizes: list[int], reps: int, warps: bool) -> str:
+def check(stem: str, world: int, sizes: list[int], reps: int, columns: int) -> str:
     cls = load(stem)
-    if warps:
-        warps_for_all_sizes(cls)
+    warps_in_tiles(cls, columns)
     names = list(cls.OPS)
     share = torch.cuda.get_device_properties(0).multi_processor_count // world - 8
 
@@ -97,13 +96,13 @@ def main() -> int:
     parser.add_argument("--worlds", default="2,4")
     parser.add_argument("--calls", default="1000,1,3,2048")
     parser.add_argument("--reps", type=int, default=2)
-    parser.add_argument("--warps", action="store_true", help="products by specialised warps at all sizes that they can")
+    parser.add_argument("--columns", type=int, default=0, help="of the tiles of specialised warps, whatever the size")
     args = parser.parse_args()
     failed = 0
     for stem in args.stems:
         for world in map(int, args.worlds.split(",")):
             try:
-                line = check(stem, world, [int(c) for c in args.calls.split(",")], args.reps, args.warps)
+                line = check(stem, world, [int(c) for c in args.calls.split(",")], args.reps, args.columns)
             except Exception as error:
                 line = f"{stem} world {world}: {type(error).__name__}: {error}"
             failed += "Error" in line or "wrong [(" in line or ("wrong " in line and "replays, wrong 0" not in line)

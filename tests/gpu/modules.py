@@ -27,11 +27,13 @@ def load(stem: str, gated: bool = False):
     return next(v for v in own if getattr(v, "OPS", None))
 
 
-def warps_for_all_sizes(cls) -> None:
-    """Products of a module by specialised warps, where they can be, also at sizes that are left to Triton's kernel."""
+def warps_in_tiles(cls, columns: int) -> None:
+    """Products of a module by specialised warps in tiles of so many columns alone, where they can be; 0: of any."""
     for value in next(iter(cls.OPS.values())).run.__globals__.values():
         if isinstance(value, dict) and "WARP_TILES" in value:
-            value["WARP_TILES"] |= {"ROWS": 1, "WAVES": 1}
+            table = value["WARP_TILES"]
+            every = table.setdefault("EVERY", table["SHAPES"])
+            table["SHAPES"] = tuple(shape for shape in every if columns in (0, shape[0]))
 
 
 def inputs(operation, dims: dict[str, int], rank: int, seed: int) -> list[torch.Tensor]:
