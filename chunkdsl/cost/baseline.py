@@ -36,14 +36,18 @@ def baseline(op: OpSchedule, world: int, dims: Mapping[str, int], machine: Machi
         return tuple(_exchange_stages(op, world, dims, machine))
     copied = {n.destination.buffer for n in op.launches if n.destination.kind == "broadcast"}
     found = []
-    for n in op.launches:
+    for i, n in enumerate(op.launches):
         handed = [o for o in n.operands if o.source in copied]
         if not handed or n.products:  # else it fetches what the library's all-reduce has left in place
-            found += _stages(n, op, world, dims, machine)
+            made = i > 0 and bool(op.launches[i - 1].products)
+            found += _stages(n, op, world, dims, machine, made)
     return tuple(found)
 
 
-def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: Machine) -> Iterator[Stage]:
+def _stages(
+    n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: Machine, made: bool
+) -> Iterator[Stage]:
+    """`made`: what it adds up is a product's, which nobody else reads."""
     total, cols = evaluate(n.rows, dims), nominal_size(n.cols, dims, world)
     mine = Geometry.of(n.rows, False, op.pad, dims, world, 1, n.layout).shard
     rows = mine if n.space in ("own", "columns") else total
@@ -58,7 +62,7 @@ def _stages(n: Launch, op: OpSchedule, world: int, dims: Mapping[str, int], m: M
         size = total * cols * ITEM[n.sums.wire]
         everyone = n.destination.kind == "broadcast" or n.space in ("whole", "all")
         us = collective_us(size, world, 2 if everyone else 1, m, adds=True)
-        if everyone:
+        if everyone and not made:
             us += _pass_us(2 * size, m)  # the library adds up in place, in a copy
         yield Stage("collective", "all-reduce" if everyone else "reduce-scatter", n.line, us)
     for product in n.products:
@@ -116,7 +120,8 @@ def collective_us(size: float, world: int, trips: int, m: Machine, adds: bool = 
     busiest = 0.0
     for link, ranks, side in tiers:
         received = trips * size * (ranks - 1) / ranks / side
-        busiest = max(busiest, 1e-3 * received / (link.library_reduce_gbs if adds else link.library_gbs))
+        summed = link.library_all_reduce_gbs if trips > 1 else link.library_reduce_gbs
+        busiest = max(busiest, 1e-3 * received / (summed if adds else link.library_gbs))
     first = next(link for link, ranks, _ in tiers if ranks > 1)
     return first.library_us + flags - first.flag_us + busiest
 

@@ -18,9 +18,9 @@ ANY_GPU = "h200"  # behind a link that says nothing about the GPU
 
 @record
 class Gpu:
-    """`gflops` of all multiprocessors at peak, by dtype. `inner_loop`, `library_loop`: the fraction of it that the
-    emitted and the library's GEMM sustain between their first and last step. `memory_gbs` as reached, not nominal;
-    `cache_gbs` of the cache that all share."""
+    """`gflops` of all multiprocessors at peak, by dtype. `inner_loop`, `warps_loop`, `library_loop`: the fraction of it
+    that Triton's kernel, the one of specialised warps and the library's GEMM sustain between their first and last step,
+    under load. `memory_gbs` as reached, not nominal; `cache_gbs` of the cache that all share."""
 
     name: str
     title: str
@@ -29,6 +29,7 @@ class Gpu:
     multiprocessors: int
     gflops: dict[str, float]
     inner_loop: float
+    warps_loop: float
     library_loop: float
     memory_gbs: float
     cache_gbs: float
@@ -37,8 +38,9 @@ class Gpu:
 @record
 class Link:
     """GB/s in one direction of one rank: `copy_pull`, `copy_push` by copy engine, `programs` by many programs together,
-    `tile_stores` by tiles that store into a peer themselves, `program_gbs` by one program, `pair_gbs` between one pair
-    of ranks; `library_gbs` of the process group's collectives, `library_reduce_gbs` of those that add. Times in
+    `tile_stores` by tiles that store into a peer themselves, `warp_stores` the same of specialised warps, `program_gbs`
+    by one program, `pair_gbs` between one pair of ranks; `library_gbs` of the process group's collectives,
+    `library_reduce_gbs` of its reduce-scatter, `library_all_reduce_gbs` of its all-reduce, there and back. Times in
     microseconds: `flag_us` from a signal until a waiting program of another rank goes on, `word_us` the same of the
     words and flags of a small all-reduce."""
 
@@ -47,11 +49,13 @@ class Link:
     copy_push: float
     programs: float
     tile_stores: float
+    warp_stores: float
     program_gbs: float
     pair_gbs: float
     flag_us: float
     library_gbs: float
     library_reduce_gbs: float
+    library_all_reduce_gbs: float
     library_us: float
     word_us: float
 
@@ -128,7 +132,8 @@ def default_gpu(link: str | None) -> str:
 def without_communication(m: Machine) -> Machine:
     """The same, but bytes and signals arrive at once. Programs that carry chunks still take their multiprocessors."""
     free = math.inf
-    carried = dict.fromkeys(("copy_pull", "copy_push", "programs", "tile_stores", "program_gbs", "pair_gbs"), free)
+    rates = ("copy_pull", "copy_push", "programs", "tile_stores", "warp_stores", "program_gbs", "pair_gbs")
+    carried = dict.fromkeys(rates, free)
     link, outer = (x and replace(x, flag_us=0.0, word_us=0.0, **carried) for x in (m.link, m.outer))
     none = dict.fromkeys(("copy_us", "copy_flag_us", "join_us", "local_flag_us", "enqueue_cpu_us", "fence_us"), 0.0)
     return replace(m, link=link, outer=outer, kernels=replace(m.kernels, **none))
@@ -166,6 +171,7 @@ def machine(
             found["multiprocessors"]["value"],
             {"bf16": tensor, "f16": tensor, "f32": plain},
             found["inner_loop"]["value"],
+            found["warps_loop"]["value"],
             found["library_loop"]["value"],
             found["memory_gbs"]["value"] * found["memory"]["value"],
             found["cache_gbs"]["value"],
@@ -189,11 +195,13 @@ def _link(gpu: str, name: str) -> Link:
         carried["copy_push"] * nominal,
         carried["programs"] * nominal,
         carried["tile_stores"] * nominal,
+        carried["warp_stores"] * nominal,
         carried["program_gbs"],
         pair * carried["programs"],
         carried["flag_us"],
         carried["library"] * nominal,
         carried["library_reduce"] * nominal,
+        carried["library_all_reduce"] * nominal,
         carried["library_us"],
         carried["word_us"],
     )

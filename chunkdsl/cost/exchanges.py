@@ -44,7 +44,7 @@ class ExchangeWork(Work):
         """A group's tasks follow one another, and no group waits for the programs of another."""
         return self.queues[i]
 
-    def programs(self, lane: str) -> int:
+    def programs(self, lane: str, rank: int) -> int:
         return 1
 
     def trip_us(self, task: Task, signal: Signal) -> float:

@@ -8,17 +8,18 @@ R. L. Graham, Bounds on multiprocessing timing anomalies, 1969.)
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from chunkdsl.cost.constants import Machine
 
 
 class Programs:
     """`count` programs that take tiles in order; each is busy until its tile is done. Programs that are free at the
-    same time stand together, so the work of one call grows with its waves and not with its tiles."""
+    same time stand together, so the work of one call grows with its waves and not with its tiles. `later`: more of
+    them, and since when they are free."""
 
-    def __init__(self, count: int) -> None:
-        self.free: list[tuple[float, int]] = [(0.0, count)]
+    def __init__(self, count: int, later: Iterable[tuple[float, int]] = ()) -> None:
+        self.free: list[tuple[float, int]] = sorted([*([(0.0, count)] if count else []), *later])
 
     def take(self, tiles: int) -> Iterator[tuple[float, int]]:
         """(free since, how many tiles) for groups of the earliest programs; `give` each back before the next."""
@@ -41,15 +42,18 @@ class Programs:
 
 class Links:
     """What leaves a rank over a link, what arrives at it, and what a pair exchanges, each at its own rate, as fluids: a
-    transfer is over when the slowest of the three has let it through. The links of two tiers do not slow each other."""
+    transfer is over when the slowest of the three has let it through. The links of two tiers do not slow each other.
+    What a launch beside another one carries (`beside`) is served in its gaps: it waits for none of the other's bytes
+    that are offered later, but all together take as long as all bytes do."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._until: dict[tuple, float] = {}
+        self._busy: dict[tuple, tuple[float, float]] = {}  # since when, for how long in all
 
-    def carry(self, at: float, source: int, destination: int, size: float, how: str) -> float:
+    def carry(self, at: float, source: int, destination: int, size: float, how: str, beside: bool = False) -> float:
         """When `size` bytes that are offered at `at` have arrived. `how`: the field of Link that says how fast at most:
-        copy_pull, copy_push, programs or tile_stores."""
+        copy_pull, copy_push, programs, tile_stores or warp_stores."""
         link = self.machine.between(source, destination)
         end, gbs = at, getattr(link, how)
         ways = (
@@ -58,6 +62,9 @@ class Links:
             ((source, destination), min(gbs, link.pair_gbs)),
         )
         for way, rate in ways:
-            self._until[way] = max(at, self._until.get(way, 0.0)) + size / rate * 1e-3
-            end = max(end, self._until[way])
+            since, busy = self._busy.get(way, (at, 0.0))
+            since, busy = self._busy[way] = min(since, at), busy + size / rate * 1e-3
+            queue = (*way, beside)
+            self._until[queue] = max(at, self._until.get(queue, 0.0)) + size / rate * 1e-3
+            end = max(end, self._until[queue], since + busy if beside else end)
         return end

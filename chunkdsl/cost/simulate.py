@@ -2,7 +2,8 @@
 
 Tasks are served lane by lane in turn, always the first of a lane whose waits are known. That order follows from the
 plan alone, never from the times, so more bandwidth cannot reorder anything (servers.py says why that matters). A turn
-is a wave of programs or TURN bytes of a copy: whoever shares a link shares it fairly, however large chunks are.
+is a wave of programs or TURN bytes of a copy: whoever shares a link shares it fairly, however large chunks are. A
+launch that starts beside one of tiles is served behind it: it gets the multiprocessors that this one leaves.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class _Run:
         self.serial = {lane.name: lane.serial for lane in plan.lanes}
         self.free: dict[tuple[int, str], float] = {}  # serial lanes
         self.programs: dict[tuple[int, str], Programs] = {}
+        behind = {lane.name for lane in plan.lanes if lane.behind}
+        self.beside = {key: (key[0], self.work.beside(key[1])) for key in self.lanes if key[1] in behind}
         self.cpu = self._enqueued()
         self.links = Links(machine)
 
@@ -74,6 +77,8 @@ class _Run:
         while ahead:
             moved = False
             for key in list(ahead):
+                if self.beside.get(key) in ahead:
+                    continue
                 i = self.lanes[key][ahead[key]]
                 if key not in serving:
                     if self.pending[i] or not all([self.spans[t] for t in self.plan.tasks[i].after]):
@@ -120,11 +125,11 @@ class _Run:
         forked = max([self.spans[t].end for t in task.after], default=0.0) if key[1] != "main" else 0.0
         free = max(self.free.get(key, 0.0), forked)
         start = max(free, ready)
-        end = start + cost.head_us + cost.each_us
+        offered = max(free, ready + cost.head_us)  # while the lane is busy the next copy is got ready
+        end = offered + cost.each_us
         turns = -(-cost.bytes // TURN)
         for turn in range(turns):
             for source, destination, size in cost.routes:
-                offered = start + cost.head_us
                 end = max(end, self.links.carry(offered, source, destination, size / turns, cost.how))
             if turn < turns - 1:
                 yield None
@@ -134,28 +139,38 @@ class _Run:
 
     def _tiles(self, key: tuple[int, str], i: int, task: Task, cost: Cost, ready: float) -> Iterator[Span | None]:
         if key not in self.programs:
-            self.programs[key] = Programs(self.work.programs(key[1]))
+            self.programs[key] = self._programs(key)
+        width = self.work.programs(task.lane, task.rank)
         begun = max([self.spans[t].end for t in task.after], default=0.0) + self.work.begin_us
         ready = max(ready, begun)
-        idle, first, last, still = None, None, ready, 0
-        programs, wave = self.programs[key], self.work.programs(key[1]) if cost.routes else cost.count
+        idle, first, last, still, beside = None, None, ready, 0, key in self.beside
+        programs, wave = self.programs[key], width if cost.routes else cost.count
         for done in range(0, cost.count, wave):
             for since, count in programs.take(min(wave, cost.count - done)):
                 since = max(since, begun)
-                start = max(since, ready)
+                start = since if cost.late else max(since, ready)
                 end = start + cost.each_us
-                offered, limit = (start, end) if cost.early else (end, end + cost.tail_us)
+                made = max(end, ready)
+                offered, limit = (start, made) if cost.early else (made, made + cost.tail_us)
                 for source, destination, size in cost.routes:
                     part = size * count / cost.count
-                    limit = max(limit, self.links.carry(offered, source, destination, part, cost.how))
-                programs.give(limit, count)
+                    limit = max(limit, self.links.carry(offered, source, destination, part, cost.how, beside))
+                programs.give(limit if cost.held else max(end, limit - cost.each_us), count)
                 still += count * (since < start)
                 idle = since if idle is None else idle
                 first = start if first is None else first
                 last = max(last, limit)
             if done + wave < cost.count:
                 yield None
-        yield Span(i, idle, first, last + cost.settle_us, cost.bytes, min(1.0, still / self.work.programs(key[1])))
+        yield Span(i, idle, first, last + cost.settle_us, cost.bytes, min(1.0, still / width))
+
+    def _programs(self, key: tuple[int, str]) -> Programs:
+        """Of a lane beside another those that this one spares, and its own as they have no tile left."""
+        rank, lane = key
+        root = self.beside.get(key)
+        if root not in self.programs:
+            return Programs(self.work.programs(lane, rank))
+        return Programs(self.work.spare(root[1], rank), self.programs[root].free)
 
     def _enqueued(self) -> dict[int, float]:
         """When the CPU has enqueued each kernel and copy, for calls outside a CUDA graph: in stream order, a copy

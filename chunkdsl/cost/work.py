@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from chunkdsl.cost.constants import Machine
 from chunkdsl.cost.library import library_gemm_us
 from chunkdsl.ir.meshes import grid_of
-from chunkdsl.ir.types import DimRef
+from chunkdsl.ir.types import DimRef, evaluate
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.geometry import local_size
 from chunkdsl.plan.plan import Act, Plan, Signal, Task
 from chunkdsl.plan.schedule import Launch, OpSchedule
 from chunkdsl.plan.summary import elements, moved
+from chunkdsl.plan.tile_kernels import takes_warps
 from chunkdsl.plan.within import sum_within
 from chunkdsl.record import record
 
@@ -22,7 +24,10 @@ from chunkdsl.record import record
 class Cost:
     """Of a task: each of its `count` tiles or pieces keeps a program for `each_us`. `routes`: (source, destination,
     bytes) that cross the link as `how` (a field of Link) says, `early` from the start on (loads), else once a tile is
-    computed (stores), which takes `tail_us` at least. `settle_us` passes behind all that, before the task's signals."""
+    computed (stores), which takes `tail_us` at least. `held`: the program is held that long too; else it goes on with
+    its next tile, which ends no sooner. `late`: what the task waits for is needed once a tile is computed, not before.
+    `head_us` passes from when a copy may start until it does, `settle_us` behind all that, before the task's
+    signals."""
 
     each_us: float
     count: int = 1
@@ -32,6 +37,8 @@ class Cost:
     tail_us: float = 0.0
     head_us: float = 0.0
     settle_us: float = 0.0
+    held: bool = True
+    late: bool = False
 
     @property
     def bytes(self) -> int:
@@ -50,15 +57,39 @@ class Work:
         self.moves = {m.name: m for n in op.launches for m in n.moves}
         self.lanes = {lane.name: lane for lane in plan.lanes}
         self._tiles: dict[tuple[str, int], float] = {}
+        self._warps: dict[tuple[str, int], bool] = {}
+        self._within = {n.name: sum_within(op, n) for n in op.launches}
+        self._counts = Counter()
+        for task in plan.tasks:
+            self._counts[task.lane, task.rank] += task.count
         self.begin_us = machine.kernels.first_tile_us
 
-    def programs(self, lane: str) -> int:
-        """Programs of an issue-ordered lane: those that it asks for, or what its launch leaves."""
+    def programs(self, lane: str, rank: int) -> int:
+        """Programs of an issue-ordered lane: those that it asks for, or what its launch leaves. Specialised warps take
+        as many as their waves need."""
         found = self.lanes[lane]
         if found.programs:
             return found.programs
         taken = sum(x.programs for x in self.plan.lanes if x.launch == found.launch)
-        return max(1, self.machine.gpu.multiprocessors - taken)
+        most, n = max(1, self.machine.gpu.multiprocessors - taken), self.launches.get(lane)
+        tiles = self._counts[lane, rank]
+        return -(-tiles // -(-tiles // most)) if n and tiles and self._by_warps(n, rank) else most
+
+    def beside(self, lane: str) -> str:
+        """The lane of tiles whose multiprocessors those of `lane` get as they become free: the first of the launches
+        beside which it runs. "" for none."""
+        behind, found = self.lanes[lane].behind, ""
+        while behind:
+            found = f"{behind} tiles"
+            behind = self.lanes[found].behind
+        return found
+
+    def spare(self, lane: str, rank: int) -> int:
+        """Multiprocessors that the programs of a launch of tiles leave free. One of products holds all registers of
+        its own."""
+        taken = sum(x.programs for x in self.plan.lanes if x.launch == self.lanes[lane].launch)
+        used = min(self.programs(lane, rank), self._counts[lane, rank])
+        return max(0, self.machine.gpu.multiprocessors - taken - used)
 
     def queue(self, i: int) -> str:
         """Task `i` begins after those before it in its queue: its lane."""
@@ -129,33 +160,72 @@ class Work:
         if n.rounds:  # a task for each shard that the tiles walk, and those of the result
             each = 0.0 if any(a.act is Act.PUT for a in task.accesses) else each / self.plan.world
         early = task.kind == "reduce"
+        within, added = self._within[n.name], 0.0
+        late = within is not None and any(a.act is Act.ADD for a in task.accesses)
+        if late:
+            added = self._added_us(task.lane, n, within, task.rank)
         tail = self._alone_us(routes, task.count)
-        return Cost(each, task.count, routes, "programs" if early else "tile_stores", early, tail)
+        if self._by_warps(n, task.rank):  # storers do all that while the next tile is computed
+            stored = added + self._stored_us(n, task.rank)
+            return Cost(each, task.count, routes, "warp_stores", False, max(tail, stored), held=False, late=late)
+        return Cost(each + added, task.count, routes, "programs" if early else "tile_stores", early, tail, late=late)
+
+    def _by_warps(self, n: Launch, rank: int) -> bool:
+        """Whether specialised warps compute the tiles of a launch in this call."""
+        if not n.warps:
+            return False
+        known = self._warps.get((n.name, rank))
+        if known is not None:
+            return known
+        world, over = self.plan.world, self.op.over
+        rows = evaluate(n.rows, self.dims)
+        height = -(-rows // world) if n.space == "own" else rows
+        cols, depth = (local_size(size, self.dims, world, rank, over) for size in (n.cols, n.depth))
+        found = takes_warps(n, self.op, self.machine.gpu.target, world, height, cols, depth)
+        self._warps[n.name, rank] = found
+        return found
+
+    def _area(self, n: Launch, rank: int) -> int:
+        """Elements of a tile of the result."""
+        cols, t = max(1, local_size(n.cols, self.dims, self.plan.world, rank, self.op.over)), n.tiling
+        return t.bm * min(n.body.column_block or cols if n.body else t.bn, cols)
+
+    def _stored_us(self, n: Launch, rank: int) -> float:
+        """How long a program stores the result of a tile of products."""
+        return 1e-3 * self._area(n, rank) * ITEM[n.destination.dtype] / self.machine.kernels.store_gbs
+
+    def _memory(self, lane: str, rank: int) -> float:
+        """GB/s of a program's part of the memory."""
+        gpu = self.machine.gpu
+        return gpu.memory_gbs / min(gpu.multiprocessors, self.programs(lane, rank))
+
+    def _added_us(self, lane: str, n: Launch, within: Launch, rank: int) -> float:
+        """What a tile of the own shard that adds up reads: the others' addends, and what the sum is used with."""
+        used = sum(ITEM[o.dtype] for o in within.operands if o.role == "full")
+        read = self._area(n, rank) * ((self.plan.world - 1) * ITEM[within.sums.parts.dtype] + used)
+        return 1e-3 * read / self._memory(lane, rank)
 
     def _tile_us(self, lane: str, n: Launch, rank: int) -> float:
-        """One tile of a launch: steps along K by FLOPs or by what the cache delivers, then its operands and result."""
+        """One tile of a launch: steps along K by FLOPs or by what the cache delivers, then its operands and result. Of
+        specialised warps the steps alone: tickets and results are others' work meanwhile."""
         known = self._tiles.get((lane, rank))
         if known is not None:
             return known
-        gpu, k, t = self.machine.gpu, self.machine.kernels, n.tiling
-        memory = gpu.memory_gbs / min(gpu.multiprocessors, self.programs(lane))
-        cols = max(1, local_size(n.cols, self.dims, self.plan.world, rank, self.op.over))
-        item, area = ITEM[n.destination.dtype], t.bm * min(n.body.column_block or cols if n.body else t.bn, cols)
+        k, t = self.machine.kernels, n.tiling
+        memory, warps = self._memory(lane, rank), self._by_warps(n, rank)
+        item, area = ITEM[n.destination.dtype], self._area(n, rank)
         read = sum(area * ITEM[o.dtype] for o in n.operands if o.role == "full")
         if n.sums:
             read += area * ITEM[n.sums.parts.dtype] * self._added(n, rank)
         if n.fold:
             rows = local_size(n.depth, self.dims, self.plan.world, rank, self.op.over)
             read += rows * t.bn * ITEM[n.fold.operand.dtype]
-        if within := sum_within(self.op, n):  # one in W tiles is of the own shard: it reads the others' addends
-            world, o = self.plan.world, sum(ITEM[o.dtype] for o in within.operands if o.role == "full")
-            read += area * ((world - 1) * ITEM[within.sums.parts.dtype] + o) / world
-        us = k.ticket_us + 1e-3 * read / memory
+        us = (0.0 if warps else k.ticket_us / n.crowd) + 1e-3 * read / memory
         if n.body:
-            us += body_us(n.body, self.plan.world, self.machine) + 1e-3 * area * item / k.store_gbs
+            us += body_us(n.body, self.plan.world, self.machine) + self._stored_us(n, rank)
         elif n.products:
             depth = -(-local_size(n.depth, self.dims, self.plan.world, rank, self.op.over) // t.bk) * t.bk
-            us += self._steps_us(n, depth) + 1e-3 * area * item / k.store_gbs
+            us += self._steps_us(n, depth, warps) + (0.0 if warps else self._stored_us(n, rank))
         else:
             us += 1e-3 * area * item / memory
         self._tiles[lane, rank] = us
@@ -171,10 +241,11 @@ class Work:
         made = [routing.storage(grid).final(rank, s, part)[2] for s in shards for part in parts]
         return 1 + sum(made) / len(made)
 
-    def _steps_us(self, n: Launch, depth: int) -> float:
-        t, products = n.tiling, len(n.products)
+    def _steps_us(self, n: Launch, depth: int, warps: bool) -> float:
+        t, products, gpu = n.tiling, len(n.products), self.machine.gpu
         loads = (t.bm + t.bn * products) * depth * ITEM[n.a.dtype]
-        return program_us(2 * t.bm * t.bn * depth * products, loads, n.a.dtype, self.machine)
+        sustained = gpu.warps_loop if warps else gpu.inner_loop
+        return program_us(2 * t.bm * t.bn * depth * products, loads, n.a.dtype, self.machine, sustained)
 
     def _routes(self, task: Task) -> tuple[tuple[int, int, int], ...]:
         found: dict[tuple[int, int], int] = {}
@@ -191,8 +262,9 @@ def body_us(body: KernelBody, world: int, machine: Machine) -> float:
     return part * program_us(body.flops, body.loads, body.tensors[0].dtype, machine)
 
 
-def program_us(flops: int, loads: int, dtype: str, machine: Machine) -> float:
-    """A program of products that does `flops` operations on what it loads, `loads` bytes, while all others do so."""
+def program_us(flops: int, loads: int, dtype: str, machine: Machine, sustained: float | None = None) -> float:
+    """A program of products that does `flops` operations on what it loads, `loads` bytes, while all others do so.
+    `sustained`: the fraction of the peak, by default that of Triton's kernel."""
     gpu = machine.gpu
-    rate = gpu.gflops[dtype] * gpu.inner_loop
+    rate = gpu.gflops[dtype] * (sustained or gpu.inner_loop)
     return gpu.multiprocessors * 1e-3 * max(flops / rate, loads / gpu.cache_gbs)

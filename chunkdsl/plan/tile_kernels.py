@@ -16,6 +16,7 @@ from chunkdsl.record import record
 PATH = os.path.join(os.path.dirname(os.path.realpath(__file__)), "tile_kernels.toml")
 POINTWISE = ("load", "const", "add", "sub", "mul", "div", "neg", "relu", "round")
 STORED = ("local", "push", "publish", "hand_over")
+TARGET = "sm_90"  # of the kernel of specialised warps
 STORERS = 2  # of a tile of specialised warps, half of its rows each
 SHARES = {"storer": 1, "producer": STORERS}  # of a tile in its chunk's counter; the producer counts one without rows
 
@@ -101,6 +102,14 @@ def most_ranks(launch: Launch, op: OpSchedule) -> int | None:
         return warp_tiles().adders
     everyone = launch.destination.kind == "push" and launch.destination.everyone
     return warp_tiles().copies if everyone else None
+
+
+def takes_warps(launch: Launch, op: OpSchedule, target: str, world: int, rows: int, cols: int, depth: int) -> bool:
+    """Whether a call of these sizes runs the kernel of specialised warps on a target, as the module decides it
+    (runtime/warps.py): `rows` and `cols` of the result, contracted over `depth`."""
+    w, most = warp_tiles(), most_ranks(launch, op)
+    fits = launch.warps and target == TARGET and (most is None or world <= most)
+    return fits and rows >= w.rows and cols % 8 == 0 and depth >= w.depth
 
 
 def registers_of(launch: Launch, op: OpSchedule) -> tuple[int, int]:

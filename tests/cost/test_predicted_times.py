@@ -11,6 +11,7 @@ from chunkdsl.cost.constants import machine, without_communication, without_comp
 from chunkdsl.cost.predict import ending
 from chunkdsl.cost.servers import Links, Programs
 from chunkdsl.cost.simulate import Stuck, simulate
+from chunkdsl.plan.plan import Act
 
 H200 = machine("h200", "nvlink")
 
@@ -26,7 +27,8 @@ def test_no_task_starts_before_what_it_waits_for(kind):
         for s in task.signals:
             given_at[s] = max(given_at.get(s, 0.0), span.end)
     for task, span in zip(plan.tasks, spans, strict=True):
-        assert all(span.start > given_at[s] for s in task.waits)
+        adds_at_its_end = task.kind == "tile" and any(a.act is Act.ADD for a in task.accesses)
+        assert all((span.end if adds_at_its_end else span.start) > given_at[s] for s in task.waits)
         assert all(span.start >= spans[t].end for t in task.after)
 
 
@@ -37,9 +39,9 @@ def test_a_faster_machine_is_never_slower(kind, data):
     op, plan = plan_of(KINDS[kind], 4, data.draw(st.sampled_from([1, 900, 3000])))
     part = data.draw(st.sampled_from(["link", "kernels", "gpu"]))
     rates = {
-        "link": ["copy_pull", "copy_push", "programs", "tile_stores", "program_gbs", "pair_gbs"],
+        "link": ["copy_pull", "copy_push", "programs", "tile_stores", "warp_stores", "program_gbs", "pair_gbs"],
         "kernels": ["store_gbs"],
-        "gpu": ["memory_gbs", "inner_loop", "cache_gbs"],
+        "gpu": ["memory_gbs", "inner_loop", "warps_loop", "cache_gbs"],
     }[part]
     key, factor = data.draw(st.sampled_from(rates)), data.draw(st.floats(1.0, 20.0))
     found = getattr(H200, part)
@@ -80,6 +82,16 @@ def test_a_broken_wait_changes_the_prediction():
     tiles = [i for i, t in enumerate(plan.tasks) if t.kind == "tile"]
     whole, broken = simulate(op, plan, slow), simulate(op, torn, slow)
     assert max(broken[i].end for i in tiles) < 0.7 * max(whole[i].end for i in tiles)
+
+
+def test_a_busy_copy_lane_gets_its_next_copy_ready_meanwhile():
+    """Starting costs what follows an idle lane, and no chunk behind another one."""
+    op, plan = plan_of(KINDS["copies"], 4, 4096)
+    slow = replace(H200, kernels=replace(H200.kernels, copy_us=1000.0))
+    spans = simulate(op, plan, slow)
+    copies = [s for t, s in zip(plan.tasks, spans, strict=True) if t.rank == 0 and t.lane.startswith("copies")]
+    assert len(copies) > 3
+    assert copies[0].end > 1000 > copies[-1].end - copies[0].end
 
 
 def test_a_plan_that_cannot_end_is_said():
