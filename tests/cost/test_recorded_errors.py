@@ -99,11 +99,13 @@ def test_every_number_of_the_results_has_its_line_or_its_reason():
         "Two H200s: products by the library": "Two H200s: products by the library",
         "Two H200s, NVLink (NV18): small all-reduces": "Two H200s: small all-reduces",
         "One H200: a user's kernel, rewritten, against itself untouched": "One H200: a user's kernel",
+        "One H200: products by specialised warps against cuBLAS": "One H200: products by specialised warps",
+        "One H200: transfers over the host link behind products of specialised warps": (
+            "One H200: host link behind specialised warps"
+        ),
     }
     explained = {
-        "One H200: products by specialised warps against cuBLAS": "specialised warps",
-        "One H200: transfers over the host link behind products of specialised warps": "specialised warps",
-        "Two H200s: layers of Llama 3.1 and Qwen2": "specialised warps",
+        "Two H200s: layers of Llama 3.1 and Qwen2": "## Two H200s: layers",
         "Two H200s: small all-reduces, the second run": "second run",
         "One H200: small all-reduces of virtual ranks": "virtual ranks",
         "The host's time for an eager call": "eager call (the dispatcher's)",
