@@ -341,6 +341,8 @@ Weakest, and why:
   which is worth 0.4 to 0.5 us a call. All-reduces with barriers beyond 32 KiB are slower than the model knows.
 - **A user's kernel by ticket**: the model knows one program for a multiprocessor; the kernel has two.
 - GEMMs behind the host link were measured on a cooler chip.
+- The run of multi_gpu.py on two GPUs is older than what is predicted for it: its ag_gemm pulled, its kernels did not
+  start beside those ahead.
 
 Rows of RESULTS.md without a line here are no predictions of this model: torch's own all-reduces (other people's
 kernels; its async TP too), 99th percentiles (the model has no jitter), whole steps of the decode loop and tokens a
