@@ -30,7 +30,7 @@ op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ {policy} }} }}
 """
 
 
-def checked_of(rows="1..8192", world=4, policy="via = copy_engine, chunk = 512 along M"):
+def checked_of(rows="1..8192", world=4, policy="via = copy_engine, chunk = 192 along M"):
     checked = check_source(Source("f.chunk", SPEC.format(rows=rows, world=world, policy=policy)))
     assert not checked.report.failed
     return checked

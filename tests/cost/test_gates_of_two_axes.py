@@ -21,7 +21,7 @@ op f(x, w) -> y {{
 INNER = HEAD + """tensor w : bf16[6144 @ gpu, 4096]
 op f(x, w) -> y {{ y = all_gather(x, over = gpu) @ w.T with {{ via = copy_engine, route = swizzle, chunk = 4 MiB }} }}
 """
-WHOLE = INNER.replace("M @ (node, gpu)", "M @ gpu")
+WHOLE = INNER.replace("M @ (node, gpu)", "M @ gpu").replace("4 MiB", "1 MiB")
 
 
 def gate(text, *mesh):
