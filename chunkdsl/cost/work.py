@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from chunkdsl.cost.constants import Machine
 from chunkdsl.cost.library import library_gemm_us
 from chunkdsl.ir.meshes import grid_of
-from chunkdsl.ir.types import DimRef, evaluate
+from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.geometry import local_size
 from chunkdsl.plan.plan import Act, Plan, Signal, Task
 from chunkdsl.plan.schedule import Launch, OpSchedule
 from chunkdsl.plan.summary import elements, moved
-from chunkdsl.plan.tile_kernels import takes_warps
+from chunkdsl.plan.tile_kernels import WarpShape, narrowed, warp_shape
 from chunkdsl.plan.within import sum_within
 from chunkdsl.record import record
 
@@ -57,7 +57,7 @@ class Work:
         self.moves = {m.name: m for n in op.launches for m in n.moves}
         self.lanes = {lane.name: lane for lane in plan.lanes}
         self._tiles: dict[tuple[str, int], float] = {}
-        self._warps: dict[tuple[str, int], bool] = {}
+        self._shapes: dict[tuple[str, int], WarpShape | None] = {}
         self._within = {n.name: sum_within(op, n) for n in op.launches}
         self._counts = Counter()
         for task in plan.tasks:
@@ -73,7 +73,10 @@ class Work:
         taken = sum(x.programs for x in self.plan.lanes if x.launch == found.launch)
         most, n = max(1, self.machine.gpu.multiprocessors - taken), self.launches.get(lane)
         tiles = self._counts[lane, rank]
-        return -(-tiles // -(-tiles // most)) if n and tiles and self._by_warps(n, rank) else most
+        if n and tiles and (shape := self._shape(n, rank)):
+            tiles = self._narrowed(tiles, n, rank, shape)
+            return -(-tiles // -(-tiles // most))
+        return most
 
     def beside(self, lane: str) -> str:
         """The lane of tiles whose multiprocessors those of `lane` get as they become free: the first of the launches
@@ -165,25 +168,27 @@ class Work:
         if late:
             added = self._added_us(task.lane, n, within, task.rank)
         tail = self._alone_us(routes, task.count)
-        if self._by_warps(n, task.rank):  # storers do all that while the next tile is computed
-            stored = added + self._stored_us(n, task.rank)
-            return Cost(each, task.count, routes, "warp_stores", False, max(tail, stored), held=False, late=late)
+        if shape := self._shape(n, task.rank):  # storers do all that while the next tile is computed
+            count = self._narrowed(task.count, n, task.rank, shape)
+            part, each = task.count / count, each * shape.time
+            stored = part * max(tail, added + self._stored_us(n, task.rank))
+            return Cost(each, count, routes, "warp_stores", False, stored, held=False, late=late)
         return Cost(each + added, task.count, routes, "programs" if early else "tile_stores", early, tail, late=late)
 
-    def _by_warps(self, n: Launch, rank: int) -> bool:
-        """Whether specialised warps compute the tiles of a launch in this call."""
+    def _shape(self, n: Launch, rank: int) -> WarpShape | None:
+        """The tile of specialised warps that computes a launch in this call; None: another kernel does."""
         if not n.warps:
-            return False
-        known = self._warps.get((n.name, rank))
-        if known is not None:
-            return known
-        world, over = self.plan.world, self.op.over
-        rows = evaluate(n.rows, self.dims)
-        height = -(-rows // world) if n.space == "own" else rows
-        cols, depth = (local_size(size, self.dims, world, rank, over) for size in (n.cols, n.depth))
-        found = takes_warps(n, self.op, self.machine.gpu.target, world, height, cols, depth)
-        self._warps[n.name, rank] = found
-        return found
+            return None
+        if (n.name, rank) not in self._shapes:
+            world, gpu = self.plan.world, self.machine.gpu
+            cols, depth = (local_size(size, self.dims, world, rank, self.op.over) for size in (n.cols, n.depth))
+            tiles = self._counts[f"{n.name} tiles", rank]
+            found = warp_shape(n, self.op, gpu.target, world, tiles, cols, depth, gpu.multiprocessors)
+            self._shapes[n.name, rank] = found
+        return self._shapes[n.name, rank]
+
+    def _narrowed(self, tiles: int, n: Launch, rank: int, shape: WarpShape) -> int:
+        return narrowed(tiles, local_size(n.cols, self.dims, self.plan.world, rank, self.op.over), shape)
 
     def _area(self, n: Launch, rank: int) -> int:
         """Elements of a tile of the result."""
@@ -212,7 +217,7 @@ class Work:
         if known is not None:
             return known
         k, t = self.machine.kernels, n.tiling
-        memory, warps = self._memory(lane, rank), self._by_warps(n, rank)
+        memory, warps = self._memory(lane, rank), self._shape(n, rank) is not None
         item, area = ITEM[n.destination.dtype], self._area(n, rank)
         read = sum(area * ITEM[o.dtype] for o in n.operands if o.role == "full")
         if n.sums:

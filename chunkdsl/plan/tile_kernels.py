@@ -104,12 +104,21 @@ def most_ranks(launch: Launch, op: OpSchedule) -> int | None:
     return warp_tiles().copies if everyone else None
 
 
-def takes_warps(launch: Launch, op: OpSchedule, target: str, world: int, rows: int, cols: int, depth: int) -> bool:
-    """Whether a call of these sizes runs the kernel of specialised warps on a target, as the module decides it
-    (runtime/warps.py): `rows` and `cols` of the result, contracted over `depth`."""
+def warp_shape(
+    launch: Launch, op: OpSchedule, target: str, world: int, tiles: int, cols: int, depth: int, multiprocessors: int
+) -> WarpShape | None:
+    """The tile of specialised warps that a call runs on a target, as the module decides it (runtime/warps.py); None for
+    Triton's kernel. `tiles` of the plan's tile, `cols` of the result, contracted over `depth`."""
     w, most = warp_tiles(), most_ranks(launch, op)
     fits = launch.warps and target == TARGET and (most is None or world <= most)
-    return fits and rows >= w.rows and cols % 8 == 0 and depth >= w.depth
+    if not fits or cols % 8 or depth < w.depth:
+        return None
+    return min(w.shapes, key=lambda s: s.time * -(-narrowed(tiles, cols, s) // multiprocessors))
+
+
+def narrowed(tiles: int, cols: int, shape: WarpShape) -> int:
+    """Tiles of a shape, of a product of so many columns that has `tiles` of the plan's tile."""
+    return tiles // max(1, -(-cols // warp_tiles().tile[1])) * max(1, -(-cols // shape.columns))
 
 
 def registers_of(launch: Launch, op: OpSchedule) -> tuple[int, int]:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log
 from pathlib import Path
 from statistics import mean, median
+from unittest.mock import patch
 
 from multi_rows import checked_spec, digits, error
 
@@ -22,6 +24,7 @@ from chunkdsl.cost.simulate import simulate
 from chunkdsl.diagnostics import Report
 from chunkdsl.lower.schedule import schedule_program
 from chunkdsl.pipeline import check_source
+from chunkdsl.plan import tile_kernels
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.plan.unroll import unroll
 from chunkdsl.source import Source
@@ -56,6 +59,14 @@ def by_triton(op: OpSchedule) -> OpSchedule:
     return replace(op, launches=tuple(replace(n, why_triton=n.why_triton or "by hand") for n in op.launches))
 
 
+@contextmanager
+def widest_tiles():
+    """With the widest tile of specialised warps alone, as when layers were measured and tuned."""
+    w = tile_kernels.warp_tiles()
+    with patch.object(tile_kernels, "warp_tiles", lambda: replace(w, shapes=w.shapes[:1])):
+        yield
+
+
 def all_by_triton(made: Schedule) -> Schedule:
     return replace(made, ops=tuple(map(by_triton, made.ops)))
 
@@ -79,7 +90,8 @@ def layer_rows(found: list[dict], on: Machine = NVLINK) -> Iterator[LayerRow]:
         measured = {"library": r["us16"]["library"], "library4": r["us4"]["library"]}
         predicted = {"library": library, "library4": library}
         if r["fused"] == "both":  # else it is the fallback that was measured
-            ours, triton = call_us(made, op, dims, on), call_us(made, by_triton(op), dims, on)
+            with widest_tiles():
+                ours, triton = call_us(made, op, dims, on), call_us(made, by_triton(op), dims, on)
             measured |= {"ours": r["us16"]["ours"], "triton": r["us16"]["triton"], "ours4": r["us4"]["ours"]}
             predicted |= {"ours": ours, "ours4": ours, "triton": triton}
         yield LayerRow(r["op"], r["model"], r["rows"], measured, predicted)
@@ -176,7 +188,8 @@ def rankings(on: Machine = NVLINK) -> list[Ranking]:
     by_op: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for made, op, text, as_set, dims, us, library, compared in tuned_settings():
         if compared:
-            pair = (us / library, call_us(made, as_set, dims, on))
+            with widest_tiles():
+                pair = (us / library, call_us(made, as_set, dims, on))
             by_op.setdefault(op, {}).setdefault(text, []).append(pair)
     found = []
     for op, settings in by_op.items():
@@ -191,7 +204,8 @@ def largest_miss(on: Machine = NVLINK, rows: int = 512) -> float:
     the library, than predicted."""
     found = []
     for made, _, _, as_set, dims, us, library, _ in tuned_settings():
-        said = library_us(as_set, dims, on) / call_us(made, as_set, dims, on)
+        with widest_tiles():
+            said = library_us(as_set, dims, on) / call_us(made, as_set, dims, on)
         if said < 1 and dims["M"] >= rows:
             found.append(library / us / said - 1)
     return max(found)

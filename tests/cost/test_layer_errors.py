@@ -50,7 +50,7 @@ def test_errors_of_layers_stay_within_their_bounds():
 
 
 def test_a_model_of_the_triton_kernel_alone_is_seen(monkeypatch):
-    monkeypatch.setattr(work.Work, "_by_warps", lambda *_: False)
+    monkeypatch.setattr(work.Work, "_shape", lambda *_: None)
     assert {"scatter median", "reduce median"} <= set(faults())
 
 
@@ -111,16 +111,17 @@ def test_the_rows_are_those_of_the_results():
 
 
 def test_what_runs_is_what_is_predicted():
-    """Specialised warps from 512 rows on and for two ranks where tiles add up, Triton's kernel below and beyond."""
+    """Specialised warps, in the tiles that fill the multiprocessors better, for two ranks where tiles add up; Triton's
+    kernel beyond."""
     made = checked_spec("layers_rs")
     op = next(o for o in made.ops if o.name == "scatter_14336")
 
-    def by_warps(world, rows, target="sm_90"):
-        n = op.launches[0]
-        return work.takes_warps(n, op, target, world, rows, 4096, 14336 // world)
+    def columns(world, tiles, target="sm_90", depth=7168):
+        shape = work.warp_shape(op.launches[0], op, target, world, tiles, 4096, depth, 132)
+        return shape and shape.columns
 
-    assert op.launches[1].within and by_warps(2, 512)
-    assert not by_warps(2, 511) and not by_warps(4, 512) and not by_warps(2, 512, "sm_100")
+    assert op.launches[1].within and columns(2, 132) == 256 and columns(2, 64) == 128
+    assert columns(4, 132) is columns(2, 132, "sm_100") is columns(2, 132, depth=128) is None
 
 
 def test_what_was_fastest_would_have_been_measured():
