@@ -10,12 +10,10 @@ if TYPE_CHECKING:
     from chunkdsl.diagnostics import Report
     from chunkdsl.ir.meshes import World
 
-COULD_NOT_RUN = frozenset(
-    (
-        "CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012 CD013 CD014 CD016"
-        " CD017 CD018 CD019 CD020 CD021 CD031 CD032 CD033 CD034 CD036 CD037 CD039 CD040"
-    ).split()
-)
+COULD_NOT_RUN = frozenset((
+    "CD001 CD002 CD003 CD004 CD007 CD008 CD009 CD010 CD012 CD013 CD014 CD016"
+    " CD017 CD018 CD019 CD020 CD021 CD031 CD032 CD033 CD034 CD036 CD037 CD039 CD040"
+).split())
 LARGEST_WORLD = 1024
 FORMATS = ("text", "concise", "json", "github", "sarif")
 

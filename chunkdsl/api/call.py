@@ -115,10 +115,8 @@ def by_parameter(source: KernelSource, args: Sequence[object], named: dict[str, 
         pinned = [n for n in missing if n in source.constants]
         more = f"; what an autotuner would choose ({', '.join(pinned)}) is pinned by the call" if pinned else ""
         listed = ", ".join(f"`{n}`" for n in missing)
-        raise wrong(
-            f"{listed} of `{source.function}` {'is' if len(missing) == 1 else 'are'} missing",
-            f"pass {'it' if len(missing) == 1 else 'them'}{more}",
-        )
+        raise wrong(f"{listed} of `{source.function}` {'is' if len(missing) == 1 else 'are'} missing",
+                    f"pass {'it' if len(missing) == 1 else 'them'}{more}")
     for name, value in options.items():
         if not isinstance(value, int) or isinstance(value, bool):
             raise wrong(f"{name} = {value!r}", "it is a whole number")
@@ -156,10 +154,8 @@ def memory(name: str, descriptor) -> torch.Tensor:
     base, shape = descriptor.base, tuple(descriptor.shape)
     packed = [prod(shape[i + 1 :]) for i in range(len(shape))]
     if list(descriptor.strides) != packed or base.numel() != prod(shape) or not base.is_contiguous():
-        raise wrong(
-            f"`{name}` describes a part of a tensor, or one that is not contiguous",
-            "TensorDescriptor.from_tensor(tensor, block) of a whole one",
-        )
+        raise wrong(f"`{name}` describes a part of a tensor, or one that is not contiguous",
+                    "TensorDescriptor.from_tensor(tensor, block) of a whole one")
     if descriptor.padding != "zero":
         raise wrong(f"`{name}` is padded with {descriptor.padding}", 'leave `padding` at "zero"')
     return base.view(shape)

@@ -80,7 +80,9 @@ class Reader:
         self.shapes: dict[str, list[Values]] = {
             name: [tuple(s[name][i] for s in seen) for i in range(len(shape))] for name, shape in seen[0].items()
         }
-        self.integers: dict[str, Values] = {name: tuple(c.integers[name] for c in calls) for name in calls[0].integers}
+        self.integers: dict[str, Values] = {
+            name: tuple(c.integers[name] for c in calls) for name in calls[0].integers
+        }
         self.constants = {n: v for n, v in calls[0].constants if isinstance(v, int) and not isinstance(v, bool)}
         self.row_slots = [(n, 0) for n in (roles.gathered or roles.results)]
 

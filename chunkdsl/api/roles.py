@@ -63,21 +63,15 @@ def find_roles(
     if schedule.collective_type == "all_gather":
         return gathered_roles(call, inputs, results, world, rank, hints)
     if hints.gathered:
-        raise unclear(
-            f"gathered = {', '.join(hints.gathered)} with {schedule.collective_type}",
-            (),
-            'a ChunkSchedule of "all_gather" gathers; a spec can do both in one op',
-        )
+        raise unclear(f"gathered = {', '.join(hints.gathered)} with {schedule.collective_type}", (),
+                      'a ChunkSchedule of "all_gather" gathers; a spec can do both in one op')
     mine = call.shapes[results[0]][0]
     if schedule.collective_type == "all_reduce":
         return [Roles((), results, mine)]
     fitting = sizes_with(call, [call.shapes[n][0] for n in inputs], mine, world, rank)
     if len(fitting) != 1:
-        raise unclear(
-            f"how many rows of `{results[0]}` are reduced: a rank keeps {mine}",
-            tuple(map(str, fitting)),
-            "pass the rows of all ranks as an argument's, and this rank's shard of the result",
-        )
+        raise unclear(f"how many rows of `{results[0]}` are reduced: a rank keeps {mine}", tuple(map(str, fitting)),
+                      "pass the rows of all ranks as an argument's, and this rank's shard of the result")
     return [Roles((), results, fitting[0])]
 
 
@@ -107,11 +101,8 @@ def several_roles(call: Call, candidates: Sequence[str], results: Sequence[str],
     """No argument, or one of several, may be the gathered one."""
     inputs = [n for n in call.shapes if n not in results]
     shapes = ", ".join(f"`{n}` {list(call.shapes[n])}" for n in (*inputs, *results))
-    return unclear(
-        f"which argument is gathered over {world} rank{'s' * (world > 1)}, with {shapes}",
-        candidates,
-        'say it: compile(..., gathered="NAME"), or several in a tuple',
-    )
+    return unclear(f"which argument is gathered over {world} rank{'s' * (world > 1)}, with {shapes}", candidates,
+                   'say it: compile(..., gathered="NAME"), or several in a tuple')
 
 
 def sizes_with(call: Call, first: Sequence[int], mine: int, world: int, rank: int) -> list[int]:

@@ -54,14 +54,8 @@ def all_to_all_of_one_dimension(name: str, span: Span, fix: Fix) -> Finding:
         tensor x : bf16[M, H @ tp]
         op f(x) -> y { y = all_to_all(x, H -> M) * 2 }
     """
-    return Finding(
-        f"all_to_all from {name} to {name} moves nothing",
-        span,
-        "the same dimension twice",
-        (),
-        "name the dimension that is sharded, then the one that shall be",
-        (fix,),
-    )
+    return Finding(f"all_to_all from {name} to {name} moves nothing", span, "the same dimension twice", (),
+                   "name the dimension that is sharded, then the one that shall be", (fix,))
 
 
 @rule("CD296", "all-to-all-from-other-dimension")
@@ -109,10 +103,5 @@ def all_to_all_onto_sharded(name: str, axis: str, span: Span, labels: tuple[Labe
         tensor x : bf16[M @ dp, H @ tp]
         op f(x) -> y { y = all_to_all(x, H -> M, over = tp) * 2 }
     """
-    return Finding(
-        f"{name} is sharded over {axis} already, and that is an inner axis",
-        span,
-        f"over {axis}",
-        labels,
-        f"gather it over {axis} first",
-    )
+    return Finding(f"{name} is sharded over {axis} already, and that is an inner axis", span, f"over {axis}", labels,
+                   f"gather it over {axis} first")

@@ -46,13 +46,8 @@ def axis_used_twice(axis: str, span: Span, first: Span) -> Finding:
         tensor x : bf16[M @ tp, K]
         op f(x) -> y { y = all_gather(x) }
     """
-    return Finding(
-        f"axis {axis} is used twice in one tensor",
-        span,
-        "the second time",
-        (Label(first, "the first"),),
-        "on each axis a tensor is exactly one of Shard(d), Replicate, Partial",
-    )
+    return Finding(f"axis {axis} is used twice in one tensor", span, "the second time", (Label(first, "the first"),),
+                   "on each axis a tensor is exactly one of Shard(d), Replicate, Partial")
 
 
 @rule("CD217", "axis-shards-and-sums")
@@ -71,13 +66,8 @@ def axis_shards_and_sums(axis: str, span: Span, first: Span) -> Finding:
         tensor p : bf16[M, 32] sum tp
         op f(p) -> y { y = all_reduce(p) }
     """
-    return Finding(
-        f"axis {axis} both shards and sums one tensor",
-        span,
-        f"Partial over {axis}",
-        (Label(first, f"Shard over {axis}"),),
-        "leave one of them out",
-    )
+    return Finding(f"axis {axis} both shards and sums one tensor", span, f"Partial over {axis}",
+                   (Label(first, f"Shard over {axis}"),), "leave one of them out")
 
 
 @rule("CD218", "axis-not-clear")
@@ -98,10 +88,5 @@ def axis_not_clear(function: str, axes: tuple[str, ...], span: Span) -> Finding:
         tensor x : bf16[M @ dp, K @ tp]
         op f(x) -> y { y = all_gather(x, over = tp) }
     """
-    return Finding(
-        f"{function} could be over {' or '.join(axes)}",
-        span,
-        "more than one axis fits",
-        (),
-        f"say which: `over = {axes[-1]}`",
-    )
+    return Finding(f"{function} could be over {' or '.join(axes)}", span, "more than one axis fits", (),
+                   f"say which: `over = {axes[-1]}`")

@@ -28,13 +28,8 @@ def validity_without_exchange(key: str, why: str, span: Span) -> Finding:
         tensor p : bf16[T, 1024] sum tp
         op f(p) -> y { y = all_reduce(p) with { validity = word } }
     """
-    return Finding(
-        f"`{key}` is for a small all-reduce, and this is none: {why}",
-        span,
-        "",
-        (),
-        "leave it out, or make the all-reduce of a parameter an op of its own",
-    )
+    return Finding(f"`{key}` is for a small all-reduce, and this is none: {why}", span, "", (),
+                   "leave it out, or make the all-reduce of a parameter an op of its own")
 
 
 @rule("CD641", "speculation-without-assumption")
@@ -61,13 +56,8 @@ def speculation_not_assumed(span: Span) -> Finding:
     """
     message = "a speculative read is not validated by a flag that is read after it: "
     message += "read old payload, producer writes payload and flag, read new flag: the stale payload passes"
-    return Finding(
-        message,
-        span,
-        "unsound without an assumption",
-        (),
-        "write validity = word or validity = flag, or add assume = run_to_completion",
-    )
+    return Finding(message, span, "unsound without an assumption", (),
+                   "write validity = word or validity = flag, or add assume = run_to_completion")
 
 
 @rule("CD642", "assumption-without-speculation")
@@ -134,13 +124,8 @@ def switch_adds_in_its_own_order(dtype: str, algorithm: str, span: Span) -> Find
         op f(p) -> y { y = all_reduce(p) with { via = ldst, validity = word } }
     """
     where = "on all ranks" if algorithm == "one_shot" else "in every run, nor those of `exact`"
-    return Finding(
-        f"sums of {dtype} in the switch are not documented to have equal bits {where}",
-        span,
-        "",
-        (),
-        "leave `via` out where ranks must agree in every bit; tests/gpu/check_multimem.py probes a machine",
-    )
+    return Finding(f"sums of {dtype} in the switch are not documented to have equal bits {where}", span, "", (),
+                   "leave `via` out where ranks must agree in every bit; tests/gpu/check_multimem.py probes a machine")
 
 
 @rule("CD280", "inout-not-assigned")
@@ -188,13 +173,8 @@ def inout_of_other_type(name: str, found: str, wanted: str, span: Span, declared
             y = res * 2
         }
     """
-    return Finding(
-        f"`{name}` is {wanted} and this is {found}",
-        span,
-        found,
-        (Label(declared, f"declared {wanted}"),),
-        "cast the value, or make it a result of its own",
-    )
+    return Finding(f"`{name}` is {wanted} and this is {found}", span, found, (Label(declared, f"declared {wanted}"),),
+                   "cast the value, or make it a result of its own")
 
 
 @rule("CD282", "normalised-dim-not-whole")

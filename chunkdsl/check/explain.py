@@ -48,11 +48,8 @@ def _slip(a: str, b: str) -> bool:
 def search_rules(words: str) -> list[Rule]:
     """The rules in whose name or text every word occurs, or whose code starts with it; in order of code."""
     wanted = words.lower().split()
-    return [
-        r
-        for r in load_rules().values()
-        if all(w in f"{r.name} {r.text}".lower() or r.code.lower().startswith(w) for w in wanted)
-    ]
+    return [r for r in load_rules().values() if all(w in f"{r.name} {r.text}".lower() or r.code.lower().startswith(w)
+                                                    for w in wanted)]
 
 
 def describe(rule: Rule) -> str:

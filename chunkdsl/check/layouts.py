@@ -39,14 +39,8 @@ def layouts_differ(
         tensor r : bf16[M @ zigzag(tp), 32]
         op f(a, w, r) -> y { y = reduce_scatter(a @ w.T, M @ zigzag(tp)) + r }
     """
-    return Finding(
-        f"operands are sharded in different layouts over {axis}",
-        span,
-        f"this is {found}",
-        (other, *labels),
-        hint,
-        fixes,
-    )
+    return Finding(f"operands are sharded in different layouts over {axis}", span, f"this is {found}",
+                   (other, *labels), hint, fixes)
 
 
 @rule("CD621", "layout-argument")
@@ -150,12 +144,8 @@ def layout_rows_by_pointers(collective: str, layout: str, span: Span | None) -> 
         tensor w : bf16[32, F @ tp]
         op f(a, w) -> y { y = reduce_scatter(a @ w.T, M @ zigzag(tp)) with { via = ldst } }
     """
-    return Finding(
-        f"{collective} by TMA into the layout {layout}",
-        span,
-        "its rows lie apart",
-        help="write via = ldst, or leave `via` out",
-    )
+    return Finding(f"{collective} by TMA into the layout {layout}", span, "its rows lie apart",
+                   help="write via = ldst, or leave `via` out")
 
 
 @rule("CD625", "layouts-meet-in-a-product")
@@ -184,10 +174,6 @@ def layouts_meet_in_a_product(gathered: str, scattered: str, span: Span, other: 
         tensor s : bf16[32] sum tp
         op f(x, w, s) -> y { y = reduce_scatter((all_gather(x) @ w.T) * s, M @ zigzag(tp)) }
     """
-    return Finding(
-        f"rows arrive in the layout {gathered} and leave in the layout {scattered}",
-        span,
-        f"leaves as {scattered}",
-        (Label(other, f"arrives as {gathered}"),),
-        help="give both one layout, or bind the product to a name first",
-    )
+    return Finding(f"rows arrive in the layout {gathered} and leave in the layout {scattered}", span,
+                   f"leaves as {scattered}", (Label(other, f"arrives as {gathered}"),),
+                   help="give both one layout, or bind the product to a name first")

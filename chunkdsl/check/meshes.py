@@ -81,11 +81,8 @@ def axes_mixed_in_one_op(first: str, second: str, span: Span, other: Span) -> Fi
         }
     """
     return Finding(
-        f"this op has collectives over {first} and over {second}",
-        span,
-        f"over {second}",
-        (Label(other, f"over {first}"),),
-        "write an op for each, or gather and scatter over the same axes",
+        f"this op has collectives over {first} and over {second}", span, f"over {second}",
+        (Label(other, f"over {first}"),), "write an op for each, or gather and scatter over the same axes",
     )
 
 
@@ -145,9 +142,6 @@ def sharded_behind_the_op(dim: str, outer: str, inner: str, span: Span, labels: 
         }
     """
     return Finding(
-        f"{dim} is sharded over {outer} and then over {inner}, but this op communicates over {outer} alone",
-        span,
-        f"Shard over ({outer}, {inner})",
-        labels,
-        f"gather it over {inner} first, or communicate over both axes",
+        f"{dim} is sharded over {outer} and then over {inner}, but this op communicates over {outer} alone", span,
+        f"Shard over ({outer}, {inner})", labels, f"gather it over {inner} first, or communicate over both axes",
     )

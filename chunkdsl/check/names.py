@@ -38,9 +38,8 @@ def unknown_name(name: str, span: Span, what: str, near: tuple[str, ...], known:
         tensor x : bf16[M @ tp, 32]
         op f(x) -> y { y = all_gather(x) }
     """
-    return Finding(
-        f"`{name}` is not {what}", span, known or "not known here", (), did_you_mean(near), replace_by(span, near)
-    )
+    return Finding(f"`{name}` is not {what}", span, known or "not known here", (), did_you_mean(near),
+                   replace_by(span, near))
 
 
 @rule("CD241", "unknown-dimension")
@@ -80,7 +79,8 @@ def unknown_axis(name: str, span: Span, near: tuple[str, ...], mesh: Span | None
         op f(x) -> y { y = all_gather(x) }
     """
     labels = (Label(mesh, "the mesh"),) if mesh else ()
-    return Finding(f"`{name}` is not an axis of the mesh", span, "", labels, did_you_mean(near), replace_by(span, near))
+    return Finding(f"`{name}` is not an axis of the mesh", span, "", labels, did_you_mean(near),
+                   replace_by(span, near))
 
 
 @rule("CD243", "unknown-dtype")
@@ -209,13 +209,8 @@ def assignment_to_parameter(name: str, span: Span, parameter: Span) -> Finding:
             y = all_gather(twice)
         }
     """
-    return Finding(
-        f"`{name}` is a parameter and cannot be assigned",
-        span,
-        "assigned here",
-        (Label(parameter, "the parameter"),),
-        "bind another name",
-    )
+    return Finding(f"`{name}` is a parameter and cannot be assigned", span, "assigned here",
+                   (Label(parameter, "the parameter"),), "bind another name")
 
 
 @rule("CD249", "result-without-value")
@@ -313,6 +308,5 @@ def used_before_declared(name: str, span: Span, declared: Span) -> Finding:
         tensor w : bf16[F @ tp, H]
         op f(w) -> y { y = all_gather(w) }
     """
-    return Finding(
-        f"`{name}` has no size yet", span, "used here", (Label(declared, "declared here"),), f"declare `{name}` first"
-    )
+    return Finding(f"`{name}` has no size yet", span, "used here", (Label(declared, "declared here"),),
+                   f"declare `{name}` first")

@@ -87,12 +87,8 @@ def contracted_dim_sharded_on_one_side(
         op f(x, w) -> y { y = all_reduce(x @ w.T) }
     """
     return Finding(
-        f"the contracted dimension {dim} is sharded on one side only",
-        span,
-        f"Shard over {axis} here: each rank has a part of {dim}",
-        (other, *labels),
-        hint,
-        fixes,
+        f"the contracted dimension {dim} is sharded on one side only", span,
+        f"Shard over {axis} here: each rank has a part of {dim}", (other, *labels), hint, fixes,
     )
 
 
@@ -118,13 +114,8 @@ def contracted_dim_sharded_over_two_axes(
         tensor w : bf16[K @ tp, 128]
         op f(x, w) -> y { y = all_reduce(x @ w) }
     """
-    return Finding(
-        f"the contracted dimension {dim} is sharded over different axes",
-        span,
-        f"over {axis} here",
-        (other, *labels),
-        hint,
-    )
+    return Finding(f"the contracted dimension {dim} is sharded over different axes", span, f"over {axis} here",
+                   (other, *labels), hint)
 
 
 @rule("CD205", "rows-and-columns-on-one-axis")
@@ -151,14 +142,8 @@ def rows_and_columns_on_one_axis(
         tensor w : bf16[N @ tp, 32]
         op f(x, w) -> y { y = all_gather(x) @ w.T }
     """
-    return Finding(
-        f"rows and columns are both sharded over {axis}",
-        span,
-        f"the rows: Shard(0) over {axis}",
-        (other, *labels),
-        hint,
-        fixes,
-    )
+    return Finding(f"rows and columns are both sharded over {axis}", span, f"the rows: Shard(0) over {axis}",
+                   (other, *labels), hint, fixes)
 
 
 @rule("CD206", "partial-plus-whole")
@@ -188,14 +173,8 @@ def partial_plus_whole(
         tensor b : bf16[128]
         op f(x, w, b) -> y { y = reduce_scatter(x @ w, M) + b }
     """
-    return Finding(
-        f"a Partial and a {found} cannot be added: it would be added once per rank",
-        span,
-        f"{found} over {axis}; add it after the reduction",
-        (other, *labels),
-        hint,
-        fixes,
-    )
+    return Finding(f"a Partial and a {found} cannot be added: it would be added once per rank", span,
+                   f"{found} over {axis}; add it after the reduction", (other, *labels), hint, fixes)
 
 
 @rule("CD207", "product-of-partials")
@@ -222,7 +201,9 @@ def product_of_partials(
 
 
 @rule("CD208", "division-by-partial")
-def division_by_partial(axis: str, span: Span, labels: tuple[Label, ...], hint: str, fixes: tuple[Fix, ...]) -> Finding:
+def division_by_partial(
+    axis: str, span: Span, labels: tuple[Label, ...], hint: str, fixes: tuple[Fix, ...]
+) -> Finding:
     """Something is divided by a Partial: a / (b + c) is not a / b + a / c.
 
     Fails:
@@ -239,9 +220,8 @@ def division_by_partial(axis: str, span: Span, labels: tuple[Label, ...], hint: 
         tensor p : bf16[M, 1] sum tp
         op f(x, p) -> y { y = x / all_reduce(p) }
     """
-    return Finding(
-        "a Partial cannot be a divisor", span, f"Partial over {axis}: each rank holds an addend", labels, hint, fixes
-    )
+    return Finding("a Partial cannot be a divisor", span, f"Partial over {axis}: each rank holds an addend", labels,
+                   hint, fixes)
 
 
 @rule("CD209", "nonlinearity-of-partial")
@@ -262,9 +242,8 @@ def nonlinearity_of_partial(
         tensor p : bf16[M, 32] sum tp
         op f(p) -> y { y = gelu(all_reduce(p)) }
     """
-    return Finding(
-        f"{function} of a Partial", span, f"Partial over {axis}: each rank holds an addend", labels, hint, fixes
-    )
+    return Finding(f"{function} of a Partial", span, f"Partial over {axis}: each rank holds an addend", labels, hint,
+                   fixes)
 
 
 @rule("CD210", "reduce-needs-partial")
@@ -293,13 +272,7 @@ def reduce_needs_partial(
 
 @rule("CD211", "operands-sharded-unlike")
 def operands_sharded_unlike(
-    axis: str,
-    left: str,
-    right: str,
-    span: Span,
-    other: Label,
-    labels: tuple[Label, ...],
-    hint: str,
+    axis: str, left: str, right: str, span: Span, other: Label, labels: tuple[Label, ...], hint: str,
     fixes: tuple[Fix, ...],
 ) -> Finding:
     """Elementwise operands must be sharded alike on every dimension that both have.
@@ -321,14 +294,8 @@ def operands_sharded_unlike(
         tensor r : bf16[M @ tp, 32]
         op f(x, r) -> y { y = x + r }
     """
-    return Finding(
-        f"the operands are not sharded alike over {axis}: {left} and {right}",
-        span,
-        f"{left} here",
-        (other, *labels),
-        hint,
-        fixes,
-    )
+    return Finding(f"the operands are not sharded alike over {axis}: {left} and {right}", span, f"{left} here",
+                   (other, *labels), hint, fixes)
 
 
 @rule("CD212", "partial-times-shard")
@@ -353,18 +320,14 @@ def partial_times_shard(
         tensor s : bf16[M @ tp, 1]
         op f(p, s) -> y { y = reduce_scatter(p, M) * s }
     """
-    return Finding(
-        f"a Partial and a Shard over {axis} cannot be multiplied",
-        span,
-        f"Partial over {axis}",
-        (other, *labels),
-        hint,
-        fixes,
-    )
+    return Finding(f"a Partial and a Shard over {axis} cannot be multiplied", span, f"Partial over {axis}",
+                   (other, *labels), hint, fixes)
 
 
 @rule("CD213", "pick-of-sharded-dim")
-def pick_of_sharded_dim(axis: str, span: Span, labels: tuple[Label, ...], hint: str, fixes: tuple[Fix, ...]) -> Finding:
+def pick_of_sharded_dim(
+    axis: str, span: Span, labels: tuple[Label, ...], hint: str, fixes: tuple[Fix, ...]
+) -> Finding:
     """`t[i]` picks from the leading dimension, which must not be sharded: only one rank would have slice i.
 
     Fails:
@@ -379,14 +342,8 @@ def pick_of_sharded_dim(axis: str, span: Span, labels: tuple[Label, ...], hint: 
         tensor w : bf16[E @ tp, 128, 32]
         op f(w) -> y { y = all_gather(w)[0] * 2 }
     """
-    return Finding(
-        "the leading dimension is sharded",
-        span,
-        f"Shard(0) over {axis}: one rank alone has this slice",
-        labels,
-        hint,
-        fixes,
-    )
+    return Finding("the leading dimension is sharded", span, f"Shard(0) over {axis}: one rank alone has this slice",
+                   labels, hint, fixes)
 
 
 @rule("CD214", "cast-of-partial", Severity.WARNING)
@@ -405,10 +362,5 @@ def cast_of_partial(dtype: str, axis: str, span: Span, labels: tuple[Label, ...]
         tensor p : f32[M, 32] sum tp
         op f(p) -> y { y = cast(all_reduce(p), bf16) }
     """
-    return Finding(
-        f"cast to {dtype} rounds each addend of a Partial",
-        span,
-        f"Partial over {axis}",
-        labels,
-        "cast the sum: put the reduction inside the cast",
-    )
+    return Finding(f"cast to {dtype} rounds each addend of a Partial", span, f"Partial over {axis}", labels,
+                   "cast the sum: put the reduction inside the cast")

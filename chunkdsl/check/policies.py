@@ -44,14 +44,8 @@ def unknown_policy_key(name: str, span: Span, near: tuple[str, ...], keys: tuple
         tensor x : bf16[M @ tp, 32]
         op f(x) -> y { y = all_gather(x) with { route = swizzle } }
     """
-    return Finding(
-        f"a policy has no key `{name}`",
-        span,
-        "",
-        (),
-        did_you_mean(near) or f"keys are {' '.join(keys)}",
-        replace_by(span, near),
-    )
+    return Finding(f"a policy has no key `{name}`", span, "", (), did_you_mean(near) or f"keys are {' '.join(keys)}",
+                   replace_by(span, near))
 
 
 @rule("CD262", "policy-value-of-wrong-kind")
@@ -159,13 +153,8 @@ def chunk_along_other_dim(name: str, span: Span, moved: tuple[str, ...], labels:
         op f(x) -> y { y = all_gather(x) with { chunk = 16 along M } }
     """
     known = " and ".join(moved) if moved else "a dimension without a name"
-    return Finding(
-        f"nothing here moves along `{name}`",
-        span,
-        f"the collectives here move along {known}",
-        labels,
-        f"write `along {moved[0]}`" if moved else "declare a `dim` for it, or give the chunk in bytes",
-    )
+    return Finding(f"nothing here moves along `{name}`", span, f"the collectives here move along {known}", labels,
+                   f"write `along {moved[0]}`" if moved else "declare a `dim` for it, or give the chunk in bytes")
 
 
 @rule("CD267", "gate-along-other-dim")
@@ -187,10 +176,5 @@ def gate_along_other_dim(name: str, span: Span, dims: tuple[str, ...], labels: t
         tensor x : bf16[M @ tp, 32]
         op f(x) -> y { y = all_gather(x) with { fuse_from = 16 along M } }
     """
-    return Finding(
-        f"no value here has a dimension `{name}`",
-        span,
-        "the gate compares its global size",
-        labels,
-        f"dimensions here are {', '.join(dims)}" if dims else "",
-    )
+    return Finding(f"no value here has a dimension `{name}`", span, "the gate compares its global size", labels,
+                   f"dimensions here are {', '.join(dims)}" if dims else "")

@@ -259,13 +259,6 @@ def race(breach: Breach, source: Source) -> Finding:
 BY_CODE: dict[str, Callable[[Breach, Source], Diagnostic]] = {
     f.code: f
     for f in (
-        *STEP_RULES,
-        parts_not_chunks,
-        absent,
-        again,
-        not_kept,
-        twice,
-        race,
-        orders_differ,
+        *STEP_RULES, parts_not_chunks, absent, again, not_kept, twice, race, orders_differ,
     )
 }

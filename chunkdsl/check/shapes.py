@@ -30,9 +30,8 @@ def contracted_sizes_differ(
         tensor w : bf16[128, 32]
         op f(x, w) -> y { y = x @ w.T }
     """
-    return Finding(
-        f"contracted sizes differ: {left} on the left, {right} on the right", span, label, labels, hint, fixes
-    )
+    return Finding(f"contracted sizes differ: {left} on the left, {right} on the right", span, label, labels, hint,
+                   fixes)
 
 
 @rule("CD221", "shapes-do-not-broadcast")
@@ -53,13 +52,8 @@ def shapes_do_not_broadcast(left: str, right: str, span: Span, labels: tuple[Lab
         tensor b : bf16[M, 1]
         op f(x, b) -> y { y = x + b }
     """
-    return Finding(
-        f"shapes [{left}] and [{right}] do not fit together",
-        span,
-        why,
-        labels,
-        "trailing dimensions are aligned: a bias is [N], a column [M, 1]",
-    )
+    return Finding(f"shapes [{left}] and [{right}] do not fit together", span, why, labels,
+                   "trailing dimensions are aligned: a bias is [N], a column [M, 1]")
 
 
 @rule("CD222", "not-a-matrix")
@@ -99,9 +93,8 @@ def index_out_of_range(index: int, size: str, span: Span, labels: tuple[Label, .
         tensor w13 : bf16[2, 128 @ tp, 32]
         op f(w13) -> y { y = w13[1] * 2 }
     """
-    return Finding(
-        f"index {index} is out of range", span, f"the leading dimension has size {size}", labels, "indices start at 0"
-    )
+    return Finding(f"index {index} is out of range", span, f"the leading dimension has size {size}", labels,
+                   "indices start at 0")
 
 
 @rule("CD224", "dtypes-differ")
@@ -127,9 +120,8 @@ def dtypes_differ(
         tensor b : f32[32]
         op f(x, b) -> y { y = x + cast(b, bf16) }
     """
-    return Finding(
-        f"operands of two dtypes, {left} and {right}", span, label, labels, "cast one of them: `cast(t, dtype)`", fixes
-    )
+    return Finding(f"operands of two dtypes, {left} and {right}", span, label, labels,
+                   "cast one of them: `cast(t, dtype)`", fixes)
 
 
 @rule("CD225", "empty-range")
@@ -183,14 +175,8 @@ def dimension_twice_in_tensor(name: str, other: str, span: Span, first: Span, fi
         tensor w : bf16[H @ tp, H2]
         op f(w) -> y { y = all_gather(w) }
     """
-    return Finding(
-        f"dimension `{name}` is there twice in one tensor",
-        span,
-        "the second one",
-        (Label(first, "the first one"),),
-        f"declare `dim {other} = {name}` and write `{other}` here",
-        fixes,
-    )
+    return Finding(f"dimension `{name}` is there twice in one tensor", span, "the second one",
+                   (Label(first, "the first one"),), f"declare `dim {other} = {name}` and write `{other}` here", fixes)
 
 
 @rule("CD228", "division-by-zero")

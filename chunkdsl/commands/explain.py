@@ -10,9 +10,8 @@ def configure(subparsers) -> None:
     parser = subparsers.add_parser("explain", help="say what a rule means", description=__doc__)
     rule = parser.add_argument("rule", nargs="?", metavar="CODE|NAME", help="a rule; without it all are listed")
     rule.completer = _rules
-    parser.add_argument(
-        "--search", nargs="+", metavar="WORD", help="list the rules whose name or text has all of these words"
-    )
+    parser.add_argument("--search", nargs="+", metavar="WORD",
+                        help="list the rules whose name or text has all of these words")
     parser.set_defaults(run=run)
 
 

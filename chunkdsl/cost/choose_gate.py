@@ -84,7 +84,9 @@ class _Gates:
             return
         self.fused = [trials.play(made, calls[n], world) for n in self.sizes]
         at = trials.scene(world)
-        self.library = [sum(s.us for s in baseline(made, at.ranks, calls[n] | at.axes, at.machine)) for n in self.sizes]
+        self.library = [
+            sum(s.us for s in baseline(made, at.ranks, calls[n] | at.axes, at.machine)) for n in self.sizes
+        ]
         lead = [log(f / (a * (1 + margin("gate")))) for f, a in zip(self.fused, self.library, strict=True)]
         won = list(accumulate(lead, initial=0.0))  # by the gate in front of size i: all below it run unfused
         best = max(range(len(won)), key=lambda i: (won[i], -i))

@@ -1,14 +1,14 @@
 """One call of an op as predicted: the timeline and its totals. Times in microseconds.
 
-total          from the start of the call until the last rank has ended it
-compute        the same plan, with every byte and signal there at once
-communication  the same plan, with kernels that start and compute at once
-exposed        total - compute: what communication adds
-hidden         1 - exposed / communication, from 0 to 1
-overlap        (compute + communication - total) / min(compute, communication): 1 if the shorter vanishes behind the
-               longer, 0 if they follow one another
-ideal          max(compute, communication): no plan of these parts is faster
-baseline       whole collectives and whole products, one after the other (baseline.py)
+    total          from the start of the call until the last rank has ended it
+    compute        the same plan, with every byte and signal there at once
+    communication  the same plan, with kernels that start and compute at once
+    exposed        total - compute: what communication adds
+    hidden         1 - exposed / communication, from 0 to 1
+    overlap        (compute + communication - total) / min(compute, communication): 1 if the shorter vanishes behind the
+                   longer, 0 if they follow one another
+    ideal          max(compute, communication): no plan of these parts is faster
+    baseline       whole collectives and whole products, one after the other (baseline.py)
 """
 
 from __future__ import annotations

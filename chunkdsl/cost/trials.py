@@ -137,7 +137,10 @@ class Trials:
         return f"predicted {gain} the rule {self.sized()}"
 
     def _halved(self) -> dict[str, int]:
-        return {name: n if n <= FEWEST else self.fit(name, max(FEWEST, n // 2)) for name, n in self.dims.items()}
+        return {
+            name: n if n <= FEWEST else self.fit(name, max(FEWEST, n // 2))
+            for name, n in self.dims.items()
+        }
 
 
 def without(policy: Policy, *keys: str) -> Policy:

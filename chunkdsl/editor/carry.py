@@ -71,12 +71,9 @@ class Carrier:
 
         def carry(d: Diagnostic) -> Diagnostic:
             labels = tuple([Label(span(x.span), text(x.message)) for x in d.labels])
-            fixes = tuple(
-                [
-                    Fix(text(f.title), tuple([Edit(span(e.span), text(e.text)) for e in f.edits]), f.safe)
-                    for f in d.fixes
-                ]
-            )
+            fixes = tuple([
+                Fix(text(f.title), tuple([Edit(span(e.span), text(e.text)) for e in f.edits]), f.safe) for f in d.fixes
+            ])
             return Diagnostic(d.code, d.name, d.severity, text(d.message), span(d.span), text(d.label), labels,
                               text(d.help), fixes)  # fmt: skip
 

@@ -90,11 +90,8 @@ def _in_pairs(before: str, after: str, declared: dict[str, str]) -> list[Choice]
     written = before.split(",")
     if "=" not in written[-1]:
         used = {pair.partition("=")[0].strip() for pair in (*written, *after.split(","))}
-        return [
-            Choice(k.name, "key", k.applies, f"{k.meaning}\n\n{', '.join(k.values)}\n\nauto: {k.automatic}")
-            for k in keys().values()
-            if k.name not in used
-        ]
+        return [Choice(k.name, "key", k.applies, f"{k.meaning}\n\n{', '.join(k.values)}\n\nauto: {k.automatic}")
+                for k in keys().values() if k.name not in used]
     key = written[-1].partition("=")[0].strip()
     if key not in keys():
         return []
@@ -140,9 +137,8 @@ def _in_op(path: str, index: Index, at: int, before: str, offset: int, declared:
         for name, type in known.items():
             shown = type_text(type, program.mesh)
             found.append(Choice(name, "value", shown, placement_text(program, type)))
-            found += [
-                Choice(text, "function", f"{shown}: {what}", "", True) for text, what in _mends(program, name, type)
-            ]
+            found += [Choice(text, "function", f"{shown}: {what}", "", True)
+                      for text, what in _mends(program, name, type)]
     found += [Choice(f.name, "function", f.signature, f"{f.operands}: {f.result}") for f in functions().values()]
     return [*found, *named(declared, "kernel"), Choice("with", "keyword")]
 
@@ -164,7 +160,7 @@ def _mends(program: Program, name: str, type: TensorType) -> list[tuple[str, str
     sums = [i for i, p in placed if isinstance(p, Partial)]
     dims = [_dim_name(program, size) for size in type.shape]
     found = []
-    for axes in [rows[-1:], rows] if len(rows) > 1 else [rows] if rows else []:  # the inner axis first, then both
+    for axes in ([rows[-1:], rows] if len(rows) > 1 else [rows] if rows else []):  # the inner axis first, then both
         found.append((f"all_gather({name}{_over(program, axes, cut)})", "gathers it"))
     if len(placed) == len(cut) == 1 and all(dims):
         here = type.placements[cut[0]].dim

@@ -147,11 +147,8 @@ class _Change:
         more: set[int] = set()
         while True:
             again = self.relations.needed(more | set(bad)) if bad else set()
-            new = {
-                root
-                for root in kept
-                if root not in more and any(i in again and self.before.found[self._old(i)] for i in self.closures[root])
-            }
+            new = {root for root in kept if root not in more
+                   and any(i in again and self.before.found[self._old(i)] for i in self.closures[root])}
             if not new:
                 return more
             more |= new
@@ -240,10 +237,8 @@ class _Change:
     @cached_property
     def _same_names(self) -> bool:
         """Whether the text has the names that it had, so that what is near to a name is what it was."""
-        now, then = (
-            [(shape_of(s.text).kind, gives(s.text), stands(s.text)) for s in found]
-            for found in ([self.parts[i] for i in self.changed], self.gone)
-        )
+        now, then = ([(shape_of(s.text).kind, gives(s.text), stands(s.text)) for s in found]
+                     for found in ([self.parts[i] for i in self.changed], self.gone))
         return now == then
 
 

@@ -96,7 +96,9 @@ class Relations:
             for name in gives(segment.text):
                 self.declaring.setdefault(name, []).append(i)
         version_or_mesh = ("chunk", "mesh")
-        self.always = frozenset(i for i, s in enumerate(found) if s.text.startswith(version_or_mesh) or always(s.text))
+        self.always = frozenset(
+            i for i, s in enumerate(found) if s.text.startswith(version_or_mesh) or always(s.text)
+        )
 
     @cached_property
     def _mentioning(self) -> dict[str, list[int]]:

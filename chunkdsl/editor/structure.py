@@ -51,22 +51,8 @@ def vocabulary() -> frozenset[str]:
     texts += [text for f in functions().values() for text in (f.name, *f.parameters)]
     texts += [text for k in keys().values() for text in (k.name, *k.values)]
     texts += [text for row in policies().items() for text in row]
-    tables = (
-        USAGE,
-        LATER,
-        LAYOUTS,
-        OP_NAMES_TAKEN,
-        ARGUMENTS_TAKEN,
-        KEYS,
-        LATER_KEYS,
-        PREDEFINED,
-        FUNCTIONS,
-        DTYPES,
-        TIERS,
-        keyword.kwlist,
-        keyword.softkwlist,
-        *BUILT.values(),
-    )
+    tables = (USAGE, LATER, LAYOUTS, OP_NAMES_TAKEN, ARGUMENTS_TAKEN, KEYS, LATER_KEYS, PREDEFINED, FUNCTIONS, DTYPES,
+              TIERS, keyword.kwlist, keyword.softkwlist, *BUILT.values())
     return frozenset(_WORD.findall("\n".join(texts))).union(*tables)
 
 

@@ -148,8 +148,7 @@ def local_text(program: Program, type: TensorType) -> str:
     mentioned = {word for size in type.shape for word in _NAME.findall(size_text(size))}
     used = ", ".join(f"{name} = {largest[name]}" for name in largest if name in mentioned)
     return f"each of {ranks} ranks holds [{', '.join(map(str, shape))}], {bytes_text(count)}" + (
-        f" at {used}" if used else ""
-    )
+        f" at {used}" if used else "")
 
 
 def bytes_text(count: int) -> str:
@@ -192,8 +191,7 @@ def chunks(path: str, text: str, op: str) -> list[str]:
     found = planned.summary.chunks
     lines = [
         f"{c.what}: {c.per_shard} chunk{'s' * (c.per_shard != 1)} of {c.rows} rows ({bytes_text(c.bytes)}) for each of "
-        f"{c.shards} shards"
-        for c in found
+        f"{c.shards} shards" for c in found
     ]
     for p in predict_checked(made) if found else ():
         if p.op.name == op:
@@ -216,3 +214,5 @@ def statement_hints(path: str, segments: tuple[Segment, ...], index: int) -> lis
             if op.name == item.name.text and segments[index].start <= at <= segments[index].end:
                 found.append((at + len(statement.target), type_text(statement.value.type, made.program.mesh)))
     return found
+
+

@@ -85,6 +85,7 @@ def _note_where(s: Statement) -> None:
         s.builder.atomic_cas(np.ravel(place)[:1], 0, 2, tl.int32, "sys")
 
 
+
 @emulates_whole(r"setp\.ne\.u32 p, \$\d, 0; @p st\.relaxed\.sys\.global\.(?:v[24]\.)?u(?:32|64) \[\$1\], [{$]")
 def _send_where(s: Statement) -> None:
     """Of neighbouring words, as many stores as words, in no promised order."""

@@ -52,9 +52,8 @@ def policy_text(policy: Policy) -> str:
 
 def dump_program(program: Program) -> str:
     """Mesh, dims, tensors and ops, one line for each operation; a value used twice has one number."""
-    lines = [
-        "mesh " + ", ".join(f"{a.name}[{a.size}]" + (f" over {a.link}" if a.link else "") for a in program.mesh.axes)
-    ]
+    lines = ["mesh " + ", ".join(f"{a.name}[{a.size}]" + (f" over {a.link}" if a.link else "")
+                                 for a in program.mesh.axes)]
     for r in program.ranges.values():
         lines.append(f"dim {r.name} = {r.low}..{r.high}" + (f" step {r.step}" if r.step != 1 else ""))
     lines += [f"dim {name} = {size_text(size)}" for name, size in program.constants.items()]
@@ -79,10 +78,8 @@ def dump_op(op: Op, mesh: Mesh) -> list[str]:
         args += [f"{k}={v}" for k, v in value.attrs.items()]
         names[id(value)] = f"%{len(names) - len(op.params)}"
         policy = policy_text(value.policy)
-        lines.append(
-            f"    {names[id(value)]} = {value.kind}({', '.join(args)}) : {type_text(value.type, mesh)}"
-            + (f" with {policy}" if policy else "")
-        )
+        lines.append(f"    {names[id(value)]} = {value.kind}({', '.join(args)}) : {type_text(value.type, mesh)}"
+                     + (f" with {policy}" if policy else ""))
         return names[id(value)]
 
     for s in op.statements:

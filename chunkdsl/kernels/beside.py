@@ -32,11 +32,8 @@ def check_beside(finder: Finder, found: Footprint, traces: Traces, block: int, c
                     continue
                 low = placed.get(t.program, -1) * block
                 if t.program not in placed or int(t.rows[0]) < low or int(t.rows[-1]) >= low + block:
-                    raise KernelFault(
-                        f"stores rows of {other.name} in another program than those of {first.name}",
-                        t.line,
-                        "let a program store the same rows of all its results",
-                    )
+                    raise KernelFault(f"stores rows of {other.name} in another program than those of {first.name}",
+                                      t.line, "let a program store the same rows of all its results")
             across = DimRef(cut) in other.dims[1:]
             if cut and across and not finder.within(other.name, 1, 1, column, sizes[cut], touches):
                 raise KernelFault(f"`{cut}` is sharded, and programs store other parts of it of {other.name} than of "

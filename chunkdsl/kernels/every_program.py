@@ -76,11 +76,8 @@ def unheld(finder: Finder, found: Footprint) -> Footprint:
     """What can be done with a kernel of whose programs not all were held at the largest sizes: they wait for all rows,
     and their result is kept. KernelFault where it is sent."""
     if finder.q.sent:
-        raise KernelFault(
-            "has too many programs, or rounds, to look at each at the largest sizes",
-            finder.line,
-            "narrow the dims' ranges, or bind the result to a name first: a launch behind it sends it",
-        )
+        raise KernelFault("has too many programs, or rounds, to look at each at the largest sizes", finder.line,
+                          "narrow the dims' ranges, or bind the result to a name first: a launch behind it sends it")
     return replace(found, block=0, order=Order(), reads=tuple((name, "whole") for name, _ in found.reads), columns=0,
                    step="", column_block=0, turns=())  # fmt: skip
 
@@ -228,21 +225,15 @@ class Check:
         name = access.argument
         if access.kind == "store":
             if name not in self.stored:
-                raise KernelFault(
-                    f"stores to {name}, which is an argument and not a result",
-                    access.line,
-                    "name it as a result of the kernel item",
-                )
+                raise KernelFault(f"stores to {name}, which is an argument and not a result", access.line,
+                                  "name it as a result of the kernel item")
             self.lines[name] = access.line
             if not access.again:
                 self.count(access, numbers)
             mode = "block"
         elif name in self.stored:
-            raise KernelFault(
-                f"reads its result {name}, which another program may have stored or sent",
-                access.line,
-                "keep the value in registers",
-            )
+            raise KernelFault(f"reads its result {name}, which another program may have stored or sent", access.line,
+                              "keep the value in registers")
         else:
             mode = self.modes.get(name, "whole")
         if mode == "turns":
@@ -333,11 +324,8 @@ class Check:
             if wrong.size and self.arguments[name].cols:
                 which = int(np.searchsorted(self.begins[name], wrong[0], "right")) - 1
                 row = wrong[0] - self.begins[name][which]
-                raise KernelFault(
-                    f"does not store each element of row {row} of {name} once (with {self.shown(which)})",
-                    self.lines.get(name, self.finder.line),
-                    MEND,
-                )
+                raise KernelFault(f"does not store each element of row {row} of {name} once (with {self.shown(which)})",
+                                  self.lines.get(name, self.finder.line), MEND)
 
 
 def programs_of(grid: tuple[int, int, int]) -> np.ndarray:

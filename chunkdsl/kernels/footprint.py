@@ -145,17 +145,8 @@ class Finder:
         if programs is None:
             programs = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
         arguments, scalars = self.launch(sizes)
-        return trace(
-            self.source,
-            self.kernel,
-            arguments,
-            self.pointers,
-            scalars,
-            self.shown(grid),
-            programs,
-            loops=self.loops,
-            exact=self.exact,
-        )
+        return trace(self.source, self.kernel, arguments, self.pointers, scalars, self.shown(grid), programs,
+                     loops=self.loops, exact=self.exact)
 
     def launch(self, sizes: Mapping[str, int]) -> tuple[list[Argument], dict[str, object]]:
         """What the kernel is given: tensors, and the other parameters."""
@@ -236,17 +227,11 @@ class Finder:
     def check_touches(self, sizes: Mapping[str, int], touches: list[Touch]) -> None:
         for t in touches:
             if t.kind == "store" and t.argument not in self.outputs:
-                raise KernelFault(
-                    f"stores to {t.argument}, which is an argument and not a result",
-                    t.line,
-                    "name it as a result of the kernel item",
-                )
+                raise KernelFault(f"stores to {t.argument}, which is an argument and not a result", t.line,
+                                  "name it as a result of the kernel item")
             if t.kind == "load" and t.argument in self.outputs:
-                raise KernelFault(
-                    f"reads its result {t.argument}, which another program may have stored or sent",
-                    t.line,
-                    "keep the value in registers",
-                )
+                raise KernelFault(f"reads its result {t.argument}, which another program may have stored or sent",
+                                  t.line, "keep the value in registers")
         for name in self.outputs:
             self.check_written_once(name, sizes, [t for t in touches if t.argument == name])
 
@@ -257,20 +242,14 @@ class Finder:
         for t in stores:
             if t.repeated or count[t.elements].any():
                 at = int(t.elements[count[t.elements].argmax()])
-                raise KernelFault(
-                    f"stores element [{at // t.cols}, {at % t.cols}] of {name} twice (with {shown})",
-                    t.line,
-                    "each element of a result is stored once",
-                )
+                raise KernelFault(f"stores element [{at // t.cols}, {at % t.cols}] of {name} twice (with {shown})",
+                                  t.line, "each element of a result is stored once")
             count[t.elements] = 1
         if not count.all():
             at = int(count.argmin())
             cols = shape[-1] if shape else 1
-            raise KernelFault(
-                f"leaves element [{at // cols}, {at % cols}] of {name} unwritten (with {shown})",
-                self.line,
-                "check the grid, the constants and the masks",
-            )
+            raise KernelFault(f"leaves element [{at // cols}, {at % cols}] of {name} unwritten (with {shown})",
+                              self.line, "check the grid, the constants and the masks")
 
     # ---- the description
 
@@ -287,11 +266,8 @@ class Finder:
         known = orders(tuple(map(max, *(self.grid(s) for s, _ in seen))) if len(seen) > 1 else self.grid(seen[0][0]))
         order = next((o for o in known if all(self.ordered(o, s, t, block) for s, t in seen)), None)
         if order is None:
-            raise KernelFault(
-                "its programs go through the row blocks in an order that is not known",
-                self.line,
-                "row by row, column by column, and groups of rows or columns are known",
-            )
+            raise KernelFault("its programs go through the row blocks in an order that is not known", self.line,
+                              "row by row, column by column, and groups of rows or columns are known")
         other = replace(order, turned=not order.turned)
         if telling := telling_size(self, order, other, seen[0][0]):
             sizes, program = telling
@@ -358,11 +334,8 @@ class Finder:
                 mine = [t for t in touches if t.argument == name]
                 rows = {int(r) for t in mine for r in t.rows}
                 if len(rows) < shape[0]:
-                    raise KernelFault(
-                        f"reads only {len(rows)} of the {shape[0]} rows of {name} that are gathered",
-                        self.line,
-                        "gather only what is read",
-                    )
+                    raise KernelFault(f"reads only {len(rows)} of the {shape[0]} rows of {name} that are gathered",
+                                      self.line, "gather only what is read")
 
     def tied(self, seen, block: int) -> bool:
         """Does every program store within one block of rows?"""

@@ -20,11 +20,8 @@ class Kinds(Recorder):
 
 
 def kinds(
-    source: KernelSource,
-    tensors: Mapping[str, tuple[tuple[int, ...], torch.dtype, tuple[int, ...]]],
-    scalars: Mapping[str, object],
-    grid: Program,
-    ranks: int,
+    source: KernelSource, tensors: Mapping[str, tuple[tuple[int, ...], torch.dtype, tuple[int, ...]]],
+    scalars: Mapping[str, object], grid: Program, ranks: int,
 ) -> dict[str, set[str]]:
     """Of each tensor parameter what its kernel does to it: load, store, atomic. `tensors`: shape, of which the
     first dimension may be a shard's on `ranks` ranks, dtype and a descriptor's block. Looks at the first and the last
@@ -33,10 +30,7 @@ def kinds(
     KernelFault where the kernel does not run."""  # fmt: skip
     arguments = [
         Argument(
-            name,
-            (shape[0] * ranks, *shape[1:]) if shape else (1,),
-            dtype,
-            max(1, shape[-1] if shape else 1),
+            name, (shape[0] * ranks, *shape[1:]) if shape else (1,), dtype, max(1, shape[-1] if shape else 1),
             block=block,
         )
         for name, (shape, dtype, block) in tensors.items()

@@ -62,11 +62,8 @@ class Argument:
         if not self.block:
             return self.tensor
         if any(s * self.itemsize % EVEN for s in self.strides()[:-1]):
-            raise KernelFault(
-                f"takes {self.name} by a tensor descriptor, and its rows are {self.cols} elements long",
-                None,
-                f"a descriptor needs rows of a multiple of {EVEN} bytes",
-            )
+            raise KernelFault(f"takes {self.name} by a tensor descriptor, and its rows are {self.cols} elements long",
+                              None, f"a descriptor needs rows of a multiple of {EVEN} bytes")
         return TensorDescriptor(self.tensor, list(self.shape), list(self.strides()), list(self.block))
 
     def strides(self) -> tuple[int, ...]:
@@ -222,16 +219,9 @@ def rounds_of(loops: Mapping[str, list[tuple[int, Loop]]], value: Callable = int
 
 
 def trace(
-    source: KernelSource,
-    kernel,
-    tensors: Sequence[Argument],
-    pointers: Mapping[str, str],
-    scalars: Mapping[str, object],
-    grid: Program,
-    programs: Sequence[Program],
-    recording: type[Recorder] = Recorder,
-    loops: Sequence[Loop] = (),
-    exact: Mapping[str, str] | None = None,
+    source: KernelSource, kernel, tensors: Sequence[Argument], pointers: Mapping[str, str],
+    scalars: Mapping[str, object], grid: Program, programs: Sequence[Program], recording: type[Recorder] = Recorder,
+    loops: Sequence[Loop] = (), exact: Mapping[str, str] | None = None,
 ) -> Recorder:
     """Touches and work of `programs` of a `grid`. `pointers` maps parameters to names of `tensors`; `scalars` has the
     rest. `loops`: those whose rounds are to be written down. `exact`: of which loads the place must not depend on data
@@ -263,16 +253,10 @@ def faults_of(source: KernelSource) -> Iterator[None]:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(source.file)]
         line = lines[-1] if lines else None
         if isinstance(error, AttributeError) and error.name in ("load", "store", "gather", "scatter"):
-            raise KernelFault(
-                "takes a tensor descriptor that is made on the host",
-                line,
-                "say what it moves at once: `A = a_desc[BM, BK] : [m, k]`",
-            ) from None
+            raise KernelFault("takes a tensor descriptor that is made on the host", line,
+                              "say what it moves at once: `A = a_desc[BM, BK] : [m, k]`") from None
         text = " ".join(str(error).split()) or type(error).__name__
         if "tensor_descriptor" in text:
-            raise KernelFault(
-                "uses a tensor descriptor like a pointer",
-                line,
-                "of a pointer no block is written: `A = a_ptr : [m, k]`",
-            ) from None
+            raise KernelFault("uses a tensor descriptor like a pointer", line,
+                              "of a pointer no block is written: `A = a_ptr : [m, k]`") from None
         raise KernelFault(f"does not run: {text}", line) from None

@@ -258,7 +258,8 @@ OWN = frozenset(  # mark what they return themselves, or call one that does
      "create_atomic_rmw", "create_atomic_cas", "create_inline_asm", "create_ptr_to_int"]
 )  # fmt: skip
 ROUNDED = frozenset(  # floats that GPUs round otherwise, where they divide by approximation or fuse a product and a sum
-    f"create_{name}" for name in "fadd fsub fmul fdiv frem fma exp exp2 log log2 sin cos sqrt rsqrt erf".split()
+    f"create_{name}"
+    for name in "fadd fsub fmul fdiv frem fma exp exp2 log log2 sin cos sqrt rsqrt erf".split()
 )
 
 

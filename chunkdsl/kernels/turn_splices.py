@@ -30,13 +30,9 @@ def turn_edits(
     begin, end, step = ("0", *args, "1") if len(args) == 1 else (*args, "1")[:3]
     inner = " " * (deeper + node.col_offset + (node.body[0].col_offset - node.col_offset) // 2)
     where = at(node.lineno, node.col_offset)
-    yield (
-        where,
-        where,
-        (
-            f"for chunk_turn in range(0, turns_of({arrivals})):{TURN_MARK}\n"
-            f"{inner}chunk_from, chunk_to = await_turn(chunk_turn, {begin}, {end}, {step}, {arrivals}){TURN_MARK}\n{inner}"
-        ),
+    yield where, where, (
+        f"for chunk_turn in range(0, turns_of({arrivals})):{TURN_MARK}\n"
+        f"{inner}chunk_from, chunk_to = await_turn(chunk_turn, {begin}, {end}, {step}, {arrivals}){TURN_MARK}\n{inner}"
     )
     places = [(at(a.lineno, a.col_offset), at(a.end_lineno, a.end_col_offset)) for a in node.iter.args]
     names = ("chunk_from", "chunk_to")

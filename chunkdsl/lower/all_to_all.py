@@ -39,13 +39,8 @@ def all_to_all(
         return _misplaced(call, t, move, (source, target), found, speech)
     inner = [i for i in fitting if i > found]
     if inner:
-        return axis_rules.shards_out_of_order(
-            speech.axis(found),
-            speech.axis(inner[-1]),
-            call.span,
-            "this would leave strided shards",
-            f"move {speech.axis(inner[-1])} first",
-        )
+        return axis_rules.shards_out_of_order(speech.axis(found), speech.axis(inner[-1]), call.span,
+                                              "this would leave strided shards", f"move {speech.axis(inner[-1])} first")
     taken = next((i for i in shards if t.type.placements[i].dim == target and i > found), None)
     if taken is not None:
         return rules.all_to_all_onto_sharded(names[1], speech.axis(taken), move.target.span, t.labels())
@@ -59,61 +54,37 @@ def _dimension(name: str, span, t: Operand, speech: Speech) -> int | Diagnostic:
         return t.dims.index(name)
     known = [n for n in t.dims if n is not None]
     many = t.dims.count(name) > 1
-    hint = (
-        "give one of them a name of its own: `dim M2 = M`"
-        if many
-        else (f"its dimensions are {', '.join(known)}" if known else "its dimensions have no names: declare a `dim`")
-    )
+    hint = "give one of them a name of its own: `dim M2 = M`" if many else (
+        f"its dimensions are {', '.join(known)}" if known else "its dimensions have no names: declare a `dim`")
     why = "is two dimensions of the operand" if many else "is not a dimension of the operand"
     return shape_rules.dimension_not_in_tensor(name, speech.type(t), span, t.labels(), why, hint)
 
 
 def _misplaced(call: nodes.Call, t: Operand, move: nodes.MoveArg, dims, axis: int, speech: Speech) -> Diagnostic:
     """Why an operand that is not Shard(D1) cannot be moved from D1, with what would mend it."""
-    shard = next(
-        (
-            i
-            for i in ([axis] if axis >= 0 else range(len(t.type.placements)))
-            if isinstance(t.type.placements[i], Shard)
-        ),
-        None,
-    )
+    shard = next((i for i in ([axis] if axis >= 0 else range(len(t.type.placements)))
+                  if isinstance(t.type.placements[i], Shard)), None)
     source, target = move.source.text, move.target.text
     if shard is not None:
         there = t.type.placements[shard]
         name = t.dim_text(there.dim)
         if there.dim == dims[1]:
-            fixes = (
-                Fix(f"move it from {target} to {source}", (Edit(move.span, f"{target} -> {source}"),)),
-                speech.unwrap(call, t),
-            )
+            fixes = (Fix(f"move it from {target} to {source}", (Edit(move.span, f"{target} -> {source}"),)),
+                     speech.unwrap(call, t))
             hint = f"it is sharded along {target} already; the other way is `{target} -> {source}`"
         else:
             fixes = (Fix(f"move it from {name}", (Edit(move.source.span, name),)),) if t.dims[there.dim] else ()
             hint = f"name the dimension that is sharded: {name}"
-        return rules.all_to_all_from_other_dimension(
-            source, f"{there} ({name})", f" over {speech.axis(shard)}", move.source.span, t.labels(), hint, fixes
-        )
-    partial = next(
-        (
-            i
-            for i in ([axis] if axis >= 0 else range(len(t.type.placements)))
-            if isinstance(t.type.placements[i], Partial)
-        ),
-        None,
-    )
+        return rules.all_to_all_from_other_dimension(source, f"{there} ({name})", f" over {speech.axis(shard)}",
+                                                   move.source.span, t.labels(), hint, fixes)
+    partial = next((i for i in ([axis] if axis >= 0 else range(len(t.type.placements)))
+                    if isinstance(t.type.placements[i], Partial)), None)
     if partial is not None:
         inner = speech.source.slice(t.span)
         text = f"reduce_scatter({inner}, {target}{speech.over('reduce_scatter', partial)})"
-        return rules.all_to_all_needs_shard(
-            "Partial",
-            f" over {speech.axis(partial)}",
-            t.span,
-            t.labels(),
-            f"reduce_scatter makes a Partial Shard({target})",
-            (Fix("write reduce_scatter", (Edit(call.span, text),)),),
-        )
+        return rules.all_to_all_needs_shard("Partial", f" over {speech.axis(partial)}", t.span, t.labels(),
+                                          f"reduce_scatter makes a Partial Shard({target})",
+                                          (Fix("write reduce_scatter", (Edit(call.span, text),)),))
     over = speech.axis(axis) if axis >= 0 else ", ".join(a.name for a in speech.mesh.axes)
-    return rules.all_to_all_needs_shard(
-        "Replicate", f" over {over}", t.span, t.labels(), "it is whole on every rank already", (speech.unwrap(call, t),)
-    )
+    return rules.all_to_all_needs_shard("Replicate", f" over {over}", t.span, t.labels(),
+                                      "it is whole on every rank already", (speech.unwrap(call, t),))

@@ -17,11 +17,8 @@ DEPARTURE_LEGAL = {"ldst": (("co_located",), ("direct", "swizzle"), ("push",))}
 def settle_arrivals(settle: Choices, onto: str) -> dict:
     """route, via, side, place, order of the all_to_all of a tensor. `onto`: rows or columns, what gets sharded."""
     route = settle.pick("route", "swizzle", "spreads the ranks' transfers over different peers")
-    via = settle.pick(
-        "via",
-        "ldst" if settle.not_for_engines else "copy_engine",
-        "copy engines leave the multiprocessors to the tiles",
-    )
+    via = settle.pick("via", "ldst" if settle.not_for_engines else "copy_engine",
+                      "copy engines leave the multiprocessors to the tiles")
     side = settle.pick("side", "push", "nothing is staged for others to read, and no barrier comes first")
     place = settle.policy.place
     if via != "copy_engine":

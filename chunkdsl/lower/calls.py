@@ -290,11 +290,8 @@ def _over(e: Expressions, call: nodes.Call) -> tuple[int, ...] | None:
             return None
         if found != sorted(found):
             outer, inner = (e.file.mesh.axes[i].name for i in sorted(found))
-            e.fail(
-                axis_rules.shards_out_of_order(
-                    outer, inner, arg.value.span, "written inner first", f"write `over = ({outer}, {inner})`"
-                )
-            )
+            e.fail(axis_rules.shards_out_of_order(outer, inner, arg.value.span, "written inner first",
+                                                  f"write `over = ({outer}, {inner})`"))
             return None
         return tuple(found)
     return ()

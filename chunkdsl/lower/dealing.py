@@ -84,9 +84,8 @@ class Dealing(AheadLaunches):
         chunk, copy_engine = self._chunked(settle, value, info)
         self._aligned(value, value.span)
         if copy_engine and not isinstance(value.type.shape[1], int):
-            self._refuse(
-                "copy engines for rows of a run-time length", "fix the length, or write via = ldst", value.span
-            )
+            self._refuse("copy engines for rows of a run-time length", "fix the length, or write via = ldst",
+                         value.span)
         info |= dict(chunk=chunk, space="own" if onto_rows else "all")
         self._hold(name, dtype, value, deal, chunk)
         pull, line = info["side"] == "pull", self._line(value.span)

@@ -137,13 +137,8 @@ class ExchangeBuilder(Epilogue):
         if via == "multimem":
             longest = self._row_words(cols, dtype) // VECTOR
             for what, why in unswitched(dtype, narrow, longest if rowwise else 0, epilogue, operands, stores):
-                self._illegal(
-                    settle,
-                    f"via = multimem and {what}",
-                    why,
-                    "give what follows an op of its own, or leave `via` out",
-                    "via",
-                )
+                self._illegal(settle, f"via = multimem and {what}", why,
+                              "give what follows an op of its own, or leave `via` out", "via")
             epilogue = after_rounding(epilogue, dtype)
         if not settle.ok:
             return None
@@ -183,9 +178,8 @@ class ExchangeBuilder(Epilogue):
         algorithm = settle.pick("algorithm", "one_shot", "one trip; a small payload may travel to every rank")
         validity = settle.pick("validity", "word", "data and validity in one atomic word: one trip, no fence")
         if policy.wire not in (None, dtype):
-            self._illegal(
-                settle, f"wire = {policy.wire}", "words carry the payload as it is", f"write wire = {dtype}", "wire"
-            )
+            self._illegal(settle, f"wire = {policy.wire}", "words carry the payload as it is", f"write wire = {dtype}",
+                          "wire")
         if algorithm == "two_shot" and validity == "speculative":
             what, why = "algorithm = two_shot and speculation", "its second round sends what the first has read"
             self._illegal(settle, what, why, "write algorithm = one_shot", "validity")
@@ -206,13 +200,8 @@ class ExchangeBuilder(Epilogue):
                 return algorithm, validity, (Form("word", 0, 1, 2 if rowwise else 1),)
             return algorithm, validity, (TWO_BUFFERS if buffers == 2 else MARKS)[rowwise:]
         if buffers == 3:
-            self._illegal(
-                settle,
-                f"validity = {validity} with three buffers",
-                "flags need two at most",
-                "write buffers = 2, or validity = word",
-                "buffers",
-            )
+            self._illegal(settle, f"validity = {validity} with three buffers", "flags need two at most",
+                          "write buffers = 2, or validity = word", "buffers")
         slots = settle.pick("buffers", 2, "a second buffer is cheaper than a barrier")
         return algorithm, validity, (Form(validity, 0, slots),)
 
@@ -231,13 +220,8 @@ class ExchangeBuilder(Epilogue):
             what = f"wire = {policy.wire}"
             self._illegal(settle, what, "the switch adds the payload as it is", f"write wire = {dtype}", "wire")
         if policy.reduce == "rank_order":
-            self._illegal(
-                settle,
-                "via = multimem and reduce = rank_order",
-                "the switch adds in an order of its own",
-                "leave one of them out",
-                "reduce",
-            )
+            self._illegal(settle, "via = multimem and reduce = rank_order", "the switch adds in an order of its own",
+                          "leave one of them out", "reduce")
         for key in ("assume", "retry"):
             if getattr(policy, key) is not None:
                 settle.refuse(rules.assumption_unused(key, validity, settle.span(key)))
@@ -310,11 +294,8 @@ class ExchangeBuilder(Epilogue):
 
     def _same_shape(self, value: Value, reduction: Value) -> None:
         if value.type.shape != reduction.type.shape or value.type.placements != reduction.type.placements:
-            self._refuse(
-                "a statement of another shape or placement beside a small all-reduce",
-                "give it an op of its own",
-                value.span,
-            )
+            self._refuse("a statement of another shape or placement beside a small all-reduce",
+                         "give it an op of its own", value.span)
 
 
 def _single(forms: tuple[Form, ...]) -> tuple[Form, ...]:
@@ -334,3 +315,4 @@ def _below(value: Value, stop: set) -> list[Value]:
 
     walk(value)
     return list(found)
+

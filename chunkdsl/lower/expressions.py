@@ -74,15 +74,8 @@ class Expressions:
         if diagnostic is None or diagnostic.severity is Severity.ERROR:
             self.failed = True
 
-    def make(
-        self,
-        kind: str,
-        args: tuple[Operand, ...],
-        typed: Typed | Diagnostic,
-        node: nodes.Expr,
-        moved: int | None = None,
-        **attrs: int | float | str,
-    ) -> Operand | None:
+    def make(self, kind: str, args: tuple[Operand, ...], typed: Typed | Diagnostic, node: nodes.Expr,
+             moved: int | None = None, **attrs: int | float | str) -> Operand | None:
         """The value of an operation, with the policy of its scopes; None if its type is a finding."""
         if isinstance(typed, Diagnostic):
             self.fail(typed)
@@ -144,13 +137,9 @@ class Expressions:
             self._near = Nearest(tuple(self.bound))
         kind = self.file.names.kind_of(node.name)
         known = {"tensor": "a tensor, but not a parameter of this op"}.get(kind or "") or (
-            f"this is {'an' if kind[0] in 'ao' else 'a'} {kind}" if kind else ""
-        )
-        self.fail(
-            name_rules.unknown_name(
-                node.name, node.span, "a parameter or a name bound above", self._near.of(node.name), known
-            )
-        )
+            f"this is {'an' if kind[0] in 'ao' else 'a'} {kind}" if kind else "")
+        self.fail(name_rules.unknown_name(node.name, node.span, "a parameter or a name bound above",
+                                          self._near.of(node.name), known))
         return None
 
     def _group(self, node: nodes.Group, inside: Enclosing | None) -> Operand | None:

@@ -32,7 +32,9 @@ class Facts:
     """One op under construction. `places` says where a value lies: (source, layout of its rows).
     `kernels` are the names of all launches of the file so far, `settled` what the cost model found of `auto`s."""
 
-    def __init__(self, op: Op, program: Program, report: Report, kernels: set[str], settled: Settlement) -> None:
+    def __init__(
+        self, op: Op, program: Program, report: Report, kernels: set[str], settled: Settlement
+    ) -> None:
         self.op, self.program, self.report, self.kernels = op, program, report, kernels
         self.settled = settled
         self.over = self._communicates_over()
@@ -94,14 +96,8 @@ class Facts:
                 if (layout := value.type.placements[i].layout) != CONTIGUOUS:
                     over = " and ".join(axes[j].name for j in self.over)
                     what = f"rows or columns in the layout {layout.over(axes[i].name)} in an op over {over}"
-                    self.report.add(
-                        layout_on_two_axes(
-                            what,
-                            value.span,
-                            f"{size} is not cut by {over}",
-                            "use contiguous shards there, or gather it in an op before",
-                        )
-                    )
+                    self.report.add(layout_on_two_axes(what, value.span, f"{size} is not cut by {over}",
+                                                       "use contiguous shards there, or gather it in an op before"))
                     raise Refused
                 size = Share(size, axes[i].name)
         return Extent(size, together and bool(own))

@@ -50,15 +50,8 @@ def lower_kernel_call(e: Expressions, call: nodes.Call, kernel: DeclaredKernel) 
     results = kernel.binding.results
     if len(results) != (e.targets if call is e.statement else 1):
         usage = f"`{', '.join(r.name.lower() for r in results)} = {kernel.name}(...)` as a statement"
-        e.fail(
-            kernel_argument(
-                f"`{kernel.name}` has {len(results)} result{'s' * (len(results) > 1)}",
-                call.span,
-                "this call",
-                (),
-                f"bind each to a name: {usage}",
-            )
-        )
+        e.fail(kernel_argument(f"`{kernel.name}` has {len(results)} result{'s' * (len(results) > 1)}", call.span,
+                               "this call", (), f"bind each to a name: {usage}"))
         return None
     if refuse_layouts("a kernel's argument", operands, call.span, e.fail, "gather it, or use contiguous shards"):
         return None
@@ -79,33 +72,16 @@ def unify(e: Expressions, kernel: DeclaredKernel, bound, operand: Operand, sizes
     shape = f"[{', '.join(map(str, bound.dims))}]"
     if operand.is_const or t.rank != len(bound.dims):
         what = "a number" if operand.is_const else e.speech.type(operand)
-        e.fail(
-            kernel_argument(
-                f"`{bound.name}` of `{kernel.name}` is {shape}, this is {what}",
-                operand.span,
-                what,
-                (where,),
-                "pass a tensor of as many dimensions",
-            )
-        )
+        e.fail(kernel_argument(f"`{bound.name}` of `{kernel.name}` is {shape}, this is {what}", operand.span, what,
+                               (where,), "pass a tensor of as many dimensions"))
         return False
     if any(isinstance(p, Partial) for p in t.placements):
-        e.fail(
-            kernel_argument(
-                f"`{bound.name}` of `{kernel.name}` is Partial",
-                operand.span,
-                e.speech.type(operand),
-                (where,),
-                "a kernel computes on whole values: reduce it first",
-            )
-        )
+        e.fail(kernel_argument(f"`{bound.name}` of `{kernel.name}` is Partial", operand.span, e.speech.type(operand),
+                               (where,), "a kernel computes on whole values: reduce it first"))
         return False
     if bound.dtype is not None and bound.dtype != t.dtype.value:
-        e.fail(
-            kernel_argument(
-                f"`{bound.name}` of `{kernel.name}` is {bound.dtype}", operand.span, t.dtype.value, (where,), "cast it"
-            )
-        )
+        e.fail(kernel_argument(f"`{bound.name}` of `{kernel.name}` is {bound.dtype}", operand.span, t.dtype.value,
+                               (where,), "cast it"))
         return False
     if not wide_enough(e, kernel, bound, t.dtype, operand.span):
         return False
@@ -113,15 +89,8 @@ def unify(e: Expressions, kernel: DeclaredKernel, bound, operand: Operand, sizes
         axes = tuple(axis for axis, p in enumerate(t.placements) if shards(p, i))
         if not isinstance(own, DimRef):
             if own != size or axes:
-                e.fail(
-                    kernel_argument(
-                        f"dimension {i} of `{bound.name}` is {own}, this is {operand.dim_text(i)}",
-                        operand.span,
-                        e.speech.type(operand),
-                        (where,),
-                        "the kernel item says so",
-                    )
-                )
+                e.fail(kernel_argument(f"dimension {i} of `{bound.name}` is {own}, this is {operand.dim_text(i)}",
+                                       operand.span, e.speech.type(operand), (where,), "the kernel item says so"))
                 return False
             continue
         known = sizes.setdefault(own.name, Unified(size, axes, operand.dims[i], operand, i))
@@ -144,15 +113,8 @@ def wide_enough(e: Expressions, kernel: DeclaredKernel, bound, dtype: DType, spa
     width = block[-1] * dtype.bytes if block else LEAST_BYTES
     if width < LEAST_BYTES:
         where = Label(kernel.spans[bound.name], f"`{bound.name}` here")
-        e.fail(
-            kernel_argument(
-                f"a block of `{bound.name}` has rows of {width} bytes in {dtype.value}",
-                span,
-                f"{block[-1]} elements",
-                (where,),
-                f"a descriptor moves {LEAST_BYTES} at least",
-            )
-        )
+        e.fail(kernel_argument(f"a block of `{bound.name}` has rows of {width} bytes in {dtype.value}", span,
+                               f"{block[-1]} elements", (where,), f"a descriptor moves {LEAST_BYTES} at least"))
     return width >= LEAST_BYTES
 
 
@@ -178,26 +140,12 @@ def result_type(
         places = [i for i, d in enumerate(bound.dims) if d == DimRef(name)]
         labels = (Label(known.operand.span, e.speech.type(known.operand)), where)
         if not places and (bound.name, name) not in kernel.sums:
-            e.fail(
-                kernel_size_sharded(
-                    name,
-                    "and the result does not have it",
-                    call.span,
-                    labels,
-                    f"gather it, or write `sum {name}` behind the result if it is added over",
-                )
-            )
+            e.fail(kernel_size_sharded(name, "and the result does not have it", call.span, labels,
+                                       f"gather it, or write `sum {name}` behind the result if it is added over"))
             return None
         if any(placements[axis] != Replicate() for axis in known.axes) or len(places) > 1:
-            e.fail(
-                kernel_size_sharded(
-                    name,
-                    "and so is another size of the result, over the same axis",
-                    call.span,
-                    labels,
-                    "gather one of them",
-                )
-            )
+            e.fail(kernel_size_sharded(name, "and so is another size of the result, over the same axis", call.span,
+                                       labels, "gather one of them"))
             return None
         for axis in known.axes:
             placements[axis] = Shard(places[0]) if places else Partial()

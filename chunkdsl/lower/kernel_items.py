@@ -77,24 +77,12 @@ class _Item:
         tensors = {t.name.text: self.tensor(t, scalars) for t in tensor_nodes}
         for name in (*item.params, *item.results):
             if name.text not in tensors:
-                raise Wrong(
-                    kernel_binding(
-                        f"`{name.text}` is bound to no parameter",
-                        name.span,
-                        "not bound",
-                        f"write `{name.text} = POINTER : [sizes]`",
-                    )
-                )
+                raise Wrong(kernel_binding(f"`{name.text}` is bound to no parameter", name.span, "not bound",
+                                           f"write `{name.text} = POINTER : [sizes]`"))
         for t in tensor_nodes:
             if t.name.text not in {n.text for n in (*item.params, *item.results)}:
-                raise Wrong(
-                    kernel_binding(
-                        f"`{t.name.text}` is neither an argument nor a result of the kernel item",
-                        t.name.span,
-                        "unknown",
-                        "name it in the item's head",
-                    )
-                )
+                raise Wrong(kernel_binding(f"`{t.name.text}` is neither an argument nor a result of the kernel item",
+                                           t.name.span, "unknown", "name it in the item's head"))
         sizes = {n for t in tensors.values() for n in own_sizes(t.dims)}
         bound = self.scalars(scalars, tensors, sizes)
         binding = Binding(
@@ -119,14 +107,8 @@ class _Item:
                     tensors.append(b)
                     self.once(b.pointer, seen, False)
                     if b.name.text in [t.name.text for t in tensors[:-1]]:
-                        raise Wrong(
-                            kernel_binding(
-                                f"`{b.name.text}` is bound twice: the two would be one memory",
-                                b.name.span,
-                                "again",
-                                "bind each tensor to one parameter",
-                            )
-                        )
+                        raise Wrong(kernel_binding(f"`{b.name.text}` is bound twice: the two would be one memory",
+                                                   b.name.span, "again", "bind each tensor to one parameter"))
                 case nodes.ScalarArg():
                     scalars.append(b)
                     self.once(b.name, seen, False)
@@ -140,25 +122,16 @@ class _Item:
                             self.once(name, seen, True)
                             self.constants[name.text] = value
         if len(grids) != 1 or len(grids[0].sizes) > 3:
-            raise Wrong(
-                kernel_binding(
-                    "a kernel item has one `grid` of one to three sizes",
-                    self.item.name.span,
-                    f"{len(grids)} grids",
-                    "write `grid = cdiv(m, BM), cdiv(n, BN)`",
-                )
-            )
+            raise Wrong(kernel_binding("a kernel item has one `grid` of one to three sizes", self.item.name.span,
+                                       f"{len(grids)} grids", "write `grid = cdiv(m, BM), cdiv(n, BN)`"))
         return tensors, scalars, grids[0]
 
     def once(self, name: nodes.Name, seen: dict[str, Span], constant: bool) -> None:
         if name.text not in self.names:
             near = Nearest(self.names).of(name.text)
             hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else f"it has {', '.join(self.names)}"
-            raise Wrong(
-                kernel_binding(
-                    f"`{self.source.function}` has no parameter `{name.text}`", name.span, "unknown parameter", hint
-                )
-            )
+            raise Wrong(kernel_binding(f"`{self.source.function}` has no parameter `{name.text}`", name.span,
+                                       "unknown parameter", hint))
         if name.text in seen:
             raise Wrong(kernel_binding(f"`{name.text}` is bound twice", name.span, "again", "bind it once"))
         if (name.text in self.source.constants) != constant:
@@ -168,11 +141,8 @@ class _Item:
 
     def tensor(self, node: nodes.TensorArg, scalars: list[nodes.ScalarArg]) -> BoundTensor:
         if node.dtype is not None and node.dtype.text not in DTYPES:
-            raise Wrong(
-                kernel_binding(
-                    f"a result of {node.dtype.text}", node.dtype.span, "dtype", f"results are {', '.join(DTYPES)}"
-                )
-            )
+            raise Wrong(kernel_binding(f"a result of {node.dtype.text}", node.dtype.span, "dtype",
+                                       f"results are {', '.join(DTYPES)}"))
         dims = []
         for d in node.dims:
             match d:
@@ -181,25 +151,13 @@ class _Item:
                 case nodes.SizeName() | nodes.SizeInt():
                     dims.append(self.size(d, set()))
                 case _:
-                    raise Wrong(
-                        kernel_binding(
-                            "a computed dimension",
-                            d.span,
-                            "computed",
-                            "dimensions are names or numbers: the call says what they are",
-                        )
-                    )
+                    raise Wrong(kernel_binding("a computed dimension", d.span, "computed",
+                                               "dimensions are names or numbers: the call says what they are"))
         strided = any(a.attribute and a.attribute[0] == node.name.text and a.attribute[2] < len(dims) - 1
                       for a in scalars)  # fmt: skip
         block = () if node.block is None else self.block(node)
-        return BoundTensor(
-            node.name.text,
-            node.pointer.text,
-            tuple(dims),
-            node.dtype.text if node.dtype else None,
-            strided or len(block) > 1,
-            block,
-        )
+        return BoundTensor(node.name.text, node.pointer.text, tuple(dims), node.dtype.text if node.dtype else None,
+                           strided or len(block) > 1, block)
 
     def block(self, node: nodes.TensorArg) -> tuple[SymSize, ...]:
         """What a descriptor made on the host moves at once, as Triton and TMA have it."""
@@ -207,20 +165,11 @@ class _Item:
         shown = f"[{', '.join(map(str, found))}]"
         if not found or len(found) != len(node.dims):
             what = f"a block of {len(found)} dimensions for a tensor of {len(node.dims)}"
-            raise Wrong(
-                kernel_binding(
-                    what, node.span, shown, "write one size for each dimension: `A = a_desc[BM, BK] : [m, k]`"
-                )
-            )
+            raise Wrong(kernel_binding(what, node.span, shown,
+                                       "write one size for each dimension: `A = a_desc[BM, BK] : [m, k]`"))
         if any(b < 1 or b & (b - 1) for b in found) or math.prod(found) > MOST_IN_A_BLOCK:
-            raise Wrong(
-                kernel_binding(
-                    "a block that no tensor descriptor has",
-                    node.span,
-                    shown,
-                    f"its sizes are powers of two, {MOST_IN_A_BLOCK} elements at most",
-                )
-            )
+            raise Wrong(kernel_binding("a block that no tensor descriptor has", node.span, shown,
+                                       f"its sizes are powers of two, {MOST_IN_A_BLOCK} elements at most"))
         return tuple(self.size(b, set(), named=True) for b in node.block)
 
     def scalars(self, given: list[nodes.ScalarArg], tensors: dict[str, BoundTensor], sizes: set[str]):
@@ -255,27 +204,15 @@ class _Item:
             return node.value.value if plain else self.size(node.value, sizes)
         tensor, method, index = node.attribute
         if method not in ("stride", "size", "shape") or tensor not in tensors or index >= len(tensors[tensor].dims):
-            raise Wrong(
-                kernel_binding(
-                    f"`{tensor}.{method}({index})` is not known",
-                    node.span,
-                    "unknown",
-                    f"write `{next(iter(tensors))}.stride(0)` or a size",
-                )
-            )
+            raise Wrong(kernel_binding(f"`{tensor}.{method}({index})` is not known", node.span, "unknown",
+                                       f"write `{next(iter(tensors))}.stride(0)` or a size"))
         return Stride(tensor, index) if method == "stride" else tensors[tensor].dims[index]
 
     def default(self, name: str) -> Scalar:
         value = ast.literal_eval(self.source.defaults[name]) if is_literal(self.source.defaults[name]) else None
         if not isinstance(value, int | float | bool | str):
-            raise Wrong(
-                kernel_binding(
-                    f"the default of `{name}` is not a number or a text",
-                    self.item.function.span,
-                    "default",
-                    f"bind it: `arg {name} = ...`",
-                )
-            )
+            raise Wrong(kernel_binding(f"the default of `{name}` is not a number or a text", self.item.function.span,
+                                       "default", f"bind it: `arg {name} = ...`"))
         return value
 
     def size(self, node: nodes.Size, sizes: set[str], named: bool = False) -> SymSize:
@@ -289,42 +226,24 @@ class _Item:
                 if name in sizes:
                     return DimRef(name)
                 known = sorted({*sizes, *self.constants} if named else sizes)
-                raise Wrong(
-                    kernel_binding(
-                        f"`{name}` is no size of this kernel item",
-                        node.span,
-                        "unknown size",
-                        f"it has {', '.join(known)}",
-                    )
-                )
+                raise Wrong(kernel_binding(f"`{name}` is no size of this kernel item", node.span, "unknown size",
+                                           f"it has {', '.join(known)}"))
             case nodes.SizeCall(function=function, args=args):
                 values = [self.size(a, sizes, named) for a in args]
                 if function.text == "cdiv" and len(values) == 2:
                     return self.combined("/", *values, node)
                 if function.text in ("min", "max") and len(values) == 2 and all(isinstance(v, int) for v in values):
                     return (min if function.text == "min" else max)(values)
-                raise Wrong(
-                    kernel_binding(
-                        f"`{function.text}` in a kernel item",
-                        function.span,
-                        "unknown",
-                        "sizes of a kernel item know + - * / mod and cdiv",
-                    )
-                )
+                raise Wrong(kernel_binding(f"`{function.text}` in a kernel item", function.span, "unknown",
+                                           "sizes of a kernel item know + - * / mod and cdiv"))
         return self.combined(node.op, self.size(node.left, sizes, named), self.size(node.right, sizes, named), node)
 
     def combined(self, op: str, left: SymSize, right: SymSize, node: nodes.Size) -> SymSize:
         try:
             return combine(op, left, right)
         except (ZeroDivisionError, TooComplex):
-            raise Wrong(
-                kernel_binding(
-                    "this size cannot be computed",
-                    node.span,
-                    "size",
-                    "divide by something that is not zero, and keep it short",
-                )
-            ) from None
+            raise Wrong(kernel_binding("this size cannot be computed", node.span, "size",
+                                       "divide by something that is not zero, and keep it short")) from None
 
 
 def is_literal(node: ast.expr) -> bool:

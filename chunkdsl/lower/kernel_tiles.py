@@ -152,9 +152,8 @@ class KernelTiles(Dealing):
                 what = "gathered arguments of a kernel whose chunks have different rows"
                 self._refuse(what, "write chunk = 512 along M, or another number of rows", arg.span)
             if {moves.via, other.via} != {"copy_engine"}:
-                self._refuse(
-                    "several gathered arguments of a kernel, not by copy engine", "write via = copy_engine", arg.span
-                )
+                self._refuse("several gathered arguments of a kernel, not by copy engine", "write via = copy_engine",
+                             arg.span)
 
     def _own_sizes(self, kernel: DeclaredKernel, value: Value) -> dict[str, Extent]:
         """The kernel's own sizes as this rank's extents."""
@@ -195,9 +194,8 @@ class KernelTiles(Dealing):
         try:
             by_ticket(kernel.source)  # a text that cannot be rewritten is not run
             found = find_footprint(
-                Question(
-                    kernel.source, binding, gathered, sent, sizes, cuts, parted, fixed, ranges, self._shards(extents)
-                )
+                Question(kernel.source, binding, gathered, sent, sizes, cuts, parted, fixed, ranges,
+                         self._shards(extents))
             )
             return found, (definitions(kernel.source), by_ticket(kernel.source, found.turns))
         except KernelFault as fault:

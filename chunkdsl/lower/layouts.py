@@ -47,19 +47,13 @@ def find_layout(w: Written) -> Layout | Diagnostic:
     text = f"{w.kind}({w.axes}{'' if w.argument is None else f', {w.argument}'})"
     plain = (Fix(f"use contiguous shards: {w.axes}", (Edit(w.span, w.axes),)),)
     if w.kind not in LAYOUTS:
-        return name_rules.unknown_name(
-            w.kind, w.kind_span, "a layout", _NEAR_LAYOUT.of(w.kind), "layouts are zigzag, cyclic, ragged"
-        )
+        return name_rules.unknown_name(w.kind, w.kind_span, "a layout", _NEAR_LAYOUT.of(w.kind),
+                                       "layouts are zigzag, cyclic, ragged")
     if w.kind == "ragged":
         return not_built_yet("the layout `ragged`", w.span, f"use contiguous shards: `@ {w.axes}`")
     if w.count > 1:
-        return rules.layout_on_two_axes(
-            f"the layout `{text}` of two axes together",
-            w.span,
-            "a layout is of one axis",
-            f"use contiguous shards: `@ {w.axes}`",
-            plain,
-        )
+        return rules.layout_on_two_axes(f"the layout `{text}` of two axes together", w.span, "a layout is of one axis",
+                                        f"use contiguous shards: `@ {w.axes}`", plain)
     if w.kind == "zigzag":
         if w.argument is None:
             return Zigzag()
@@ -70,9 +64,8 @@ def find_layout(w: Written) -> Layout | Diagnostic:
             return Cyclic(w.argument)
         mended = f"cyclic({w.axes}, {128 if w.argument is None else LEAST_BLOCK})"
         why = "needs the size of its blocks" if w.argument is None else f"has blocks of less than {LEAST_BLOCK}"
-    return rules.layout_argument(
-        text, why, w.span, f"write `{mended}`", (Fix(f"write {mended}", (Edit(w.span, mended),)),)
-    )
+    return rules.layout_argument(text, why, w.span, f"write `{mended}`", (Fix(f"write {mended}", (
+        Edit(w.span, mended),)),))
 
 
 def dimension_and_place(node: nodes.Expr) -> tuple[nodes.Ref, nodes.Ref | None, Written | None] | None:
@@ -108,9 +101,8 @@ def clash_of_layouts(a: Operand, b: Operand, axis: int, speech: Speech) -> Diagn
         fixes = (Fix(f"scatter it to {text}", (Edit(node.args[1].span, text),)),)
         hint = f"`reduce_scatter(..., {text})`"
     label = Label(other.span, f"{other.type.placements[axis]} over {name}")
-    return rules.layouts_differ(
-        f"{odd.type.placements[axis]} over {name}", name, odd.span, label, (*odd.labels(), *other.labels()), hint, fixes
-    )
+    return rules.layouts_differ(f"{odd.type.placements[axis]} over {name}", name, odd.span, label,
+                                (*odd.labels(), *other.labels()), hint, fixes)
 
 
 def refuse_layouts(what: str, operands: list[Operand], span: Span, fail: Callable, instead: str) -> bool:

@@ -82,21 +82,17 @@ class Names:
         return "" if kind is None else f"`{name}` is {'an' if kind[0] in 'ao' else 'a'} {kind}"
 
 
-def collect_names(file: nodes.File, source: Source, report: Report, elsewhere: Elsewhere = nowhere) -> Names:
+def collect_names(
+    file: nodes.File, source: Source, report: Report, elsewhere: Elsewhere = nowhere
+) -> Names:
     """All declared names of a file. The first declaration of a name holds."""
     names = Names(elsewhere=elsewhere)
     for item in file.items:
         match item:
             case nodes.Mesh():
                 if names.mesh is not None:
-                    report.add(
-                        rules.duplicate_name(
-                            "a mesh",
-                            item.span,
-                            names.mesh.span,
-                            "a file has one mesh; axes go into one: `mesh a[2], b[4]`",
-                        )
-                    )
+                    report.add(rules.duplicate_name("a mesh", item.span, names.mesh.span,
+                                                    "a file has one mesh; axes go into one: `mesh a[2], b[4]`"))
                     names.lost.update(a.name.text for a in item.axes if a.name.text not in names.kinds)
                     continue
                 names.mesh = item

@@ -55,11 +55,9 @@ def matmul(a: Operand, b: Operand, speech: Speech) -> Typed | Diagnostic:
     left, right = _contracted_axis(a, 1), _contracted_axis(b, 0)
     if left is not None and right is not None and left != right:
         hint = f"gather one of them: {speech.whole(a, left)[0].removeprefix('gather it: ')} or " + (
-            speech.whole(b, right)[0].removeprefix("gather it: ")
-        )
+            speech.whole(b, right)[0].removeprefix("gather it: "))
         return rules.contracted_dim_sharded_over_two_axes(
-            a.dim_text(1), speech.axis(left), a.span, speech.label(b, right), (*a.labels(), *b.labels()), hint
-        )
+            a.dim_text(1), speech.axis(left), a.span, speech.label(b, right), (*a.labels(), *b.labels()), hint)
     placements: list[Placement] = []
     for axis, (p, q) in enumerate(zip(a.type.placements, b.type.placements, strict=True)):
         found = table.matmul_axis(p, q)
@@ -128,12 +126,8 @@ def _aligned(rule: Callable, op: str, a: Operand, b: Operand, speech: Speech, in
         if x != y and 1 not in (x, y):
             why = f"dimension {d - rank}: {size_text(x)} and {size_text(y)}"
             return shape_rules.shapes_do_not_broadcast(
-                shape_text(a.type.shape, a.dims),
-                shape_text(b.type.shape, b.dims),
-                a.span.cover(b.span),
-                (*a.labels(), *b.labels()),
-                why,
-            )
+                shape_text(a.type.shape, a.dims), shape_text(b.type.shape, b.dims), a.span.cover(b.span),
+                (*a.labels(), *b.labels()), why)
     shape = tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
     has = table.own_extent(a.type, shape), table.own_extent(b.type, shape)
     placements: list[Placement] = []
@@ -144,9 +138,8 @@ def _aligned(rule: Callable, op: str, a: Operand, b: Operand, speech: Speech, in
             return _aligned_clash(found, op, a, b, axis, speech, inside)
         placements.append(found)
     names = [(None,) * (rank - len(o.dims)) + o.dims for o in (a, b)]
-    dims = tuple(
-        (n if has[0](d) else None) or (m if has[1](d) else None) for d, (n, m) in enumerate(zip(*names, strict=True))
-    )
+    dims = tuple((n if has[0](d) else None) or (m if has[1](d) else None) for d, (n, m) in
+                 enumerate(zip(*names, strict=True)))
     return Typed(TensorType(dtype, shape, tuple(placements)), dims)
 
 
@@ -161,9 +154,8 @@ def _dtype(a: Operand, b: Operand, speech: Speech) -> DType | Diagnostic:
     text = f"cast({speech.source.slice(mend.span)}, {keep.type.dtype.value})"
     fix = Fix(f"cast it to {keep.type.dtype.value}", (Edit(mend.span, text),))
     labels = (Label(keep.span, f"{keep.type.dtype.value} here"), *mend.labels(), *keep.labels())
-    return shape_rules.dtypes_differ(
-        a.type.dtype.value, b.type.dtype.value, mend.span, f"{mend.type.dtype.value} here", labels, (fix,)
-    )
+    return shape_rules.dtypes_differ(a.type.dtype.value, b.type.dtype.value, mend.span,
+                                     f"{mend.type.dtype.value} here", labels, (fix,))
 
 
 def _contracted_axis(t: Operand, dim: int) -> int | None:
@@ -205,14 +197,8 @@ def _matmul_clash(clash: Clash, a: Operand, b: Operand, axis: int, speech: Speec
         s, other, dim = (a, b, 1) if shards(a.type.placements[axis], 1) else (b, a, 0)
         hint, fixes = speech.whole(s, axis)
         return rules.contracted_dim_sharded_on_one_side(
-            a.dim_text(1),
-            name,
-            s.span,
-            speech.label(other, axis),
-            (*s.labels(), *other.labels()),
-            f"{hint}, or shard {s.dim_text(dim)} alike on both sides",
-            fixes,
-        )
+            a.dim_text(1), name, s.span, speech.label(other, axis), (*s.labels(), *other.labels()),
+            f"{hint}, or shard {s.dim_text(dim)} alike on both sides", fixes)
     if clash is Clash.ROWS_AND_COLUMNS:
         left, right = speech.whole(a, axis), speech.whole(b, axis)
         other = Label(b.span, f"the columns: Shard(1) over {name}")
@@ -221,9 +207,8 @@ def _matmul_clash(clash: Clash, a: Operand, b: Operand, axis: int, speech: Speec
     return _product_clash(clash, a, b, axis, speech)
 
 
-def _aligned_clash(
-    clash: Clash, op: str, a: Operand, b: Operand, axis: int, speech: Speech, inside: Enclosing | None
-) -> Diagnostic:
+def _aligned_clash(clash: Clash, op: str, a: Operand, b: Operand, axis: int, speech: Speech,
+                   inside: Enclosing | None) -> Diagnostic:
     if clash is Clash.PARTIAL_AND_WHOLE:
         return _partial_and_whole(op, a, b, axis, speech, inside)
     if clash is Clash.NONLINEAR:
@@ -239,15 +224,8 @@ def _aligned_clash(
         alone = not isinstance(other.type.placements[axis], Shard)
         hint, fixes = speech.whole(s, axis) if alone else ("gather one of them, or declare them alike", ())
         return rules.operands_sharded_unlike(
-            speech.axis(axis),
-            _placed(s, axis),
-            _placed(other, axis),
-            s.span,
-            speech.label(other, axis),
-            (*s.labels(), *other.labels()),
-            hint + (", or shard the other one alike" if alone else ""),
-            fixes,
-        )
+            speech.axis(axis), _placed(s, axis), _placed(other, axis), s.span, speech.label(other, axis),
+            (*s.labels(), *other.labels()), hint + (", or shard the other one alike" if alone else ""), fixes)
     return _product_clash(clash, a, b, axis, speech)
 
 
@@ -289,9 +267,8 @@ def _partial_and_whole(op: str, a: Operand, b: Operand, axis: int, speech: Speec
             text = f"reduce_scatter({cut(p.span)}, {name}{place}{speech.over('reduce_scatter', axis)})"
             hint, fixes = f"`{' '.join(text.split())}`", (Fix("reduce it with reduce_scatter", (Edit(p.span, text),)),)
     found = "number" if whole.is_const else str(placement)
-    return rules.partial_plus_whole(
-        found, speech.axis(axis), whole.span, speech.label(p, axis), (*whole.labels(), *p.labels()), hint, fixes
-    )
+    return rules.partial_plus_whole(found, speech.axis(axis), whole.span, speech.label(p, axis),
+                                    (*whole.labels(), *p.labels()), hint, fixes)
 
 
 def _placed(t: Operand, axis: int) -> str:

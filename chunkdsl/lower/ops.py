@@ -50,11 +50,8 @@ class _OpLowering:
             e.bound[name] = None
             e.fail()
             if names.kind_of(name) != "tensor" and name not in names.lost:
-                e.fail(
-                    rules.unknown_name(
-                        name, node.name.span, "a declared tensor", names.near(name, "tensor"), names.known_as(name)
-                    )
-                )
+                e.fail(rules.unknown_name(name, node.name.span, "a declared tensor", names.near(name, "tensor"),
+                                          names.known_as(name)))
             return None
         if declared.type.dtype not in (*BUILT_DTYPES, *TABLE_DTYPES):
             self._refuse_dtype(name)
@@ -109,23 +106,14 @@ class _OpLowering:
             e.fail(rules.assignment_to_parameter(name, target.span, self.params[name].name.span))
             return False
         if self.file.names.kind_of(name) in ("dim", "axis"):
-            e.fail(
-                rules.duplicate_name(
-                    f"`{name}`",
-                    target.span,
-                    self.file.names.kinds[name][1],
-                    "bind another name: this one is a dimension or an axis",
-                )
-            )
+            e.fail(rules.duplicate_name(f"`{name}`", target.span, self.file.names.kinds[name][1],
+                                        "bind another name: this one is a dimension or an axis"))
             self.places.setdefault(name, target.span)
             e.bound[name] = None
             return False
         if name in self.places:
-            e.fail(
-                rules.duplicate_name(
-                    f"`{name}`", target.span, self.places[name], "bind another name: in an op a name means one value"
-                )
-            )
+            e.fail(rules.duplicate_name(f"`{name}`", target.span, self.places[name],
+                                        "bind another name: in an op a name means one value"))
             return False
         self.places[name] = target.span
         text = f"`{name}` is {e.speech.type(operand)}" if operand is not None else ""
@@ -162,14 +150,8 @@ class _OpLowering:
             e.fail(rules.reserved_name(word, name.span, why))
             return None
         if word in self.params:
-            e.fail(
-                rules.result_without_value(
-                    word,
-                    name.span,
-                    "is a parameter: results are new tensors",
-                    (Label(self.params[word].name.span, "the parameter"),),
-                )
-            )
+            e.fail(rules.result_without_value(word, name.span, "is a parameter: results are new tensors",
+                                              (Label(self.params[word].name.span, "the parameter"),)))
             return None
         if word not in self.places:
             e.fail(rules.result_without_value(word, name.span, "is bound by no statement"))

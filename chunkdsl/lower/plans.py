@@ -31,7 +31,9 @@ from chunkdsl.syntax import nodes
 STEP_KEYS = ("via", "chunk")
 
 
-def plan_axes(item: nodes.Plan | nodes.UsePlan, names: Names, mesh: Mesh | None, report: Report) -> list[int] | None:
+def plan_axes(
+    item: nodes.Plan | nodes.UsePlan, names: Names, mesh: Mesh | None, report: Report
+) -> list[int] | None:
     """The mesh axes that a plan runs over; None if its head (name, contract, axes) was reported."""
     axes = [find_axis(n.text, n.span, names, mesh, report) for n in item.axes.names]
     if item.name.text in BUILT["route"]:

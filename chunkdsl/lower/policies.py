@@ -120,11 +120,8 @@ class Policies:
                     self._report.add(rules.chunk_along_other_dim(value.dim, setting.span, tuple(scope.moved), labels))
                 else:
                     needs = _needs(APPLIES[key])
-                    self._report.add(
-                        rules.policy_key_fits_nothing(
-                            key, setting.span, needs, scope.what, labels or (Label(scope.span, scope.what),)
-                        )
-                    )
+                    self._report.add(rules.policy_key_fits_nothing(key, setting.span, needs, scope.what,
+                                                                   labels or (Label(scope.span, scope.what),)))
             elif isinstance(value, FuseFrom) and value.dim is not None and value.dim not in scope.dims:
                 good = False
                 self._report.add(rules.gate_along_other_dim(value.dim, setting.span, tuple(scope.dims), labels))

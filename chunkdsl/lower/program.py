@@ -21,7 +21,9 @@ from chunkdsl.source import Source
 from chunkdsl.syntax import nodes
 
 
-def lower(file: nodes.File, source: Source, report: Report, elsewhere: Elsewhere = nowhere) -> Program | None:
+def lower(
+    file: nodes.File, source: Source, report: Report, elsewhere: Elsewhere = nowhere
+) -> Program | None:
     """The typed program of a file. Ops with errors are left out of it. `elsewhere`: see `Names`.
 
     None if no op could be built on it: the mesh has an error, is not built yet, or is missing where one is needed.
@@ -67,18 +69,8 @@ def lower(file: nodes.File, source: Source, report: Report, elsewhere: Elsewhere
         return None
     declared = {name: t.type for name, t in tensors.declared.items()}
     routings = {name: routing for name, routing in plans.items() if routing is not None}
-    return Program(
-        source,
-        mesh or Mesh(()),
-        dims.ranges,
-        dims.constants,
-        declared,
-        tuple(ops),
-        routings,
-        tuple(imported),
-        tuple(gradients),
-        kernels,
-    )
+    return Program(source, mesh or Mesh(()), dims.ranges, dims.constants, declared, tuple(ops), routings,
+                   tuple(imported), tuple(gradients), kernels)
 
 
 def _derive(file: nodes.File, ops: list[Op], known: File) -> list[Gradient]:

@@ -23,22 +23,9 @@ DTYPES = {d.value: d for d in DType}
 BUILT_DTYPES = (DType.BF16, DType.F16, DType.F32)
 TABLE_DTYPES = (DType.I32, DType.I64)  # of arguments of users' kernels alone
 _NEAR_DTYPE = Nearest(DTYPES)
-_SPELLINGS = {
-    "bfloat16": "bf16",
-    "float16": "f16",
-    "half": "f16",
-    "fp16": "f16",
-    "float32": "f32",
-    "float": "f32",
-    "fp32": "f32",
-    "fp8": "f8e4m3",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-    "int8": "i8",
-    "int32": "i32",
-    "int": "i32",
-    "int64": "i64",
-}
+_SPELLINGS = {"bfloat16": "bf16", "float16": "f16", "half": "f16", "fp16": "f16", "float32": "f32", "float": "f32",
+              "fp32": "f32", "fp8": "f8e4m3", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "int8": "i8",
+              "int32": "i32", "int": "i32", "int64": "i64"}
 
 
 @dataclass(frozen=True)
@@ -91,9 +78,8 @@ class Tensors:
         placements = self._placements(item.type)
         if isinstance(dtype, DType) and names is not None and placements is not None and None not in shape:
             sizes: tuple[SymSize, ...] = tuple(s for s in shape if s is not None)
-            self.declared[item.name.text] = Declared(
-                TensorType(dtype, sizes, placements), names, item.name.span, item.type.dtype.span
-            )
+            self.declared[item.name.text] = Declared(TensorType(dtype, sizes, placements), names, item.name.span,
+                                                     item.type.dtype.span)
 
     def _dim_names(self, item: nodes.Tensor) -> tuple[str | None, ...] | None:
         first: dict[str, Span] = {}
@@ -147,15 +133,8 @@ class Tensors:
                 good = False
             elif index < last and isinstance(placement, Shard):
                 outer, inner = name.text, self._mesh.axes[last].name
-                self._report.add(
-                    axis_rules.shards_out_of_order(
-                        outer,
-                        inner,
-                        axes.span,
-                        "written inner first",
-                        f"write the outer axis first, as the mesh does: {outer}",
-                    )
-                )
+                self._report.add(axis_rules.shards_out_of_order(outer, inner, axes.span, "written inner first",
+                                                           f"write the outer axis first, as the mesh does: {outer}"))
                 good = False
             else:
                 found[index] = (placement, name.span)

@@ -127,11 +127,8 @@ def _hover_lines(document: Document, offset: int) -> list[str]:
     if kind in ("tensor", "value") or (not kind and item_of(index.segments[i].text) is None):
         program, type = _named(document, offset, word, kind)
         if program is not None and type is not None:
-            return [
-                f"{word} : {type_text(type, program.mesh)}",
-                values.placement_text(program, type),
-                values.local_text(program, type),
-            ]
+            return [f"{word} : {type_text(type, program.mesh)}", values.placement_text(program, type),
+                    values.local_text(program, type)]
     if kind:
         where = index.definition(offset)
         line = document.text[document.text.rfind("\n", 0, where.start) + 1 :].partition("\n")[0]
@@ -218,7 +215,8 @@ def symbols(document: Document) -> list[lsp.DocumentSymbol]:
         whole = document.lines.range(Span(segment.start, segment.start + end))
         children = []
         for statement in item.body if isinstance(item, nodes.Op) else ():
-            inner = document.lines.range(Span(segment.start + statement.span.start, segment.start + statement.span.end))
+            inner = document.lines.range(Span(segment.start + statement.span.start,
+                                                    segment.start + statement.span.end))
             title = ", ".join(t.text for t in statement.targets)
             children.append(lsp.DocumentSymbol(title, lsp.SymbolKind.Variable, inner, inner))
         found.append(lsp.DocumentSymbol(listed, kind, whole, whole, children=children))
@@ -268,13 +266,8 @@ def semantic_tokens(document: Document) -> lsp.SemanticTokens:
                 continue
             place = document.lines.range(document.index.span(i, use))
             same = place.start.line == line
-            data += [
-                place.start.line - line,
-                place.start.character - (character if same else 0),
-                place.end.character - place.start.character,
-                LEGEND.token_types.index(kind),
-                int(use.declares),
-            ]
+            data += [place.start.line - line, place.start.character - (character if same else 0),
+                     place.end.character - place.start.character, LEGEND.token_types.index(kind), int(use.declares)]
             line, character = place.start.line, place.start.character
     return lsp.SemanticTokens(data)
 

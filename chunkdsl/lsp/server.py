@@ -148,7 +148,9 @@ def make_server() -> Server:
         lambda d, p: features.code_actions(d, p.range)
     )
     server.answers(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, features.LEGEND)(lambda d, p: features.semantic_tokens(d))
-    server.answers(lsp.TEXT_DOCUMENT_INLAY_HINT)(lambda d, p: features.inlay_hints(d, p.range) if server.hints else [])
+    server.answers(lsp.TEXT_DOCUMENT_INLAY_HINT)(
+        lambda d, p: features.inlay_hints(d, p.range) if server.hints else []
+    )
     server.answers(lsp.TEXT_DOCUMENT_CODE_LENS, lsp.CodeLensOptions(resolve_provider=True))(
         lambda d, p: features.code_lenses(d)
     )

@@ -21,7 +21,9 @@ TIERS = ("direct", "swizzle", "ring")
 OUTER, INNER = 0, 1  # lanes: the tiers do not wait for each other but for data
 
 
-def hierarchical(contract: str, sizes: tuple[int, int], outer: str, inner: str, line: int = 0, parts: int = 1) -> Route:
+def hierarchical(
+    contract: str, sizes: tuple[int, int], outer: str, inner: str, line: int = 0, parts: int = 1
+) -> Route:
     """The route of `contract` (all_gather, reduce_scatter, all_reduce) on a mesh of sizes (outer, inner). `outer` and
     `inner` are the routes within the tiers: direct, swizzle or ring, as for one axis. `parts`: into how many an
     all-gather cuts each shard, to weave the tiers. ValueError for other tiers, and for parts of a sum."""
@@ -58,7 +60,9 @@ def _gather(n: int, g: int, sizes: tuple[int, int], outer: str, inner: str) -> I
             yield (there, 1, j), INNER, m * gpus + shard, n * gpus + gpu
 
 
-def _weave(n: int, g: int, sizes: tuple[int, int], outer: str, inner: str, parts: int, line: int) -> tuple[Step, ...]:
+def _weave(
+    n: int, g: int, sizes: tuple[int, int], outer: str, inner: str, parts: int, line: int
+) -> tuple[Step, ...]:
     """What rank (n, g) sends, in one lane. The steps of the inner tier are spread evenly between those of the outer
     one: those of the own shard first, then what comes from other nodes, in the order in which it comes and not before.
     `when`: (steps of the outer tier that must be over, tier, place in the tier)."""

@@ -34,8 +34,8 @@ class WarpShape:
 class WarpTiles:
     """The kernel of specialised warps. `registers`: of a thread that multiplies, of another; `adding`: where storers
     add up what others sent, `sending`: and send the sums to every rank, `adders`: of how many ranks at most; `depth`:
-    the least of a call that it runs; `copies`: most ranks that a tile goes to; `shapes`: of its tiles, first the widest,
-    which is that of the plan."""
+    the least of a call that it runs; `copies`: most ranks that a tile goes to; `shapes`: of its tiles, the widest
+    first, which is that of the plan."""
 
     triton: tuple[int, ...]
     tile: tuple[int, int, int]

@@ -46,7 +46,9 @@ from chunkdsl.plan.unroll_tiles import add_tiles
 Dims = Mapping[str, int]
 
 
-def unroll(schedule: Schedule, op: OpSchedule, world: int, calls: Sequence[Dims], bounds: Dims | None = None) -> Plan:
+def unroll(
+    schedule: Schedule, op: OpSchedule, world: int, calls: Sequence[Dims], bounds: Dims | None = None
+) -> Plan:
     """Plan of `op` for consecutive fused calls with these bindings of run-time dims. `bounds` (default: the largest of
     each among the calls) sizes buffers and flag words, as construction does.
 

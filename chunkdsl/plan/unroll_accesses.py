@@ -28,6 +28,7 @@ def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live:
     if n.destination.deal:
         found += dealt(f, rank, taker, first, live)
     elif cols:
+
         writes = _sum_writes if n.sums else _local_writes if n.destination.kind == "local" else _partial_writes
         for row, origin, rows in _by_part(f, g.runs(owner, first, live)):
 

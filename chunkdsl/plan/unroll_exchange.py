@@ -176,26 +176,13 @@ class _Frame:
     def _pulled(self, rank: int, group: int, first: int, end: int, begin: int) -> Iterator[int]:
         """Payloads stay with their ranks, and every rank has the switch add up all of them."""
         peers = [(rank + 1 + k) % self.world for k in range(self.world - 1)]
-        yield self._task(
-            rank,
-            begin,
-            "stage",
-            f"stages words {first}..{end}",
-            [self._put(rank, 0, first, end, 1 << rank, first)],
-            (),
-            self._said(rank, group, peers),
-        )
+        yield self._task(rank, begin, "stage", f"stages words {first}..{end}",
+                         [self._put(rank, 0, first, end, 1 << rank, first)], (), self._said(rank, group, peers))
         to, name = self.result(rank, self.results[0], first, end), self.results[0]
         adds = [Access(Act.PUT, to, None, name, 1 << rank, (0, first))]
         adds += [Access(Act.ADD, to, self.place(q, 0, first, end)) for q in peers]
-        yield self._task(
-            rank,
-            begin,
-            "reduce",
-            f"words {first}..{end} are added up in the switch",
-            (*adds, *self._beside(rank, first, end)),
-            tuple([self._word(rank, group, q) for q in peers]),
-        )
+        yield self._task(rank, begin, "reduce", f"words {first}..{end} are added up in the switch",
+                         (*adds, *self._beside(rank, first, end)), tuple([self._word(rank, group, q) for q in peers]))
 
     def _beside(self, rank: int, first: int, end: int) -> list[Access]:
         """What else than the first result follows from sums of all ranks' words."""
@@ -211,15 +198,8 @@ class _Frame:
         spans = [(q, q * piece + first, max(q * piece + first, min(q * piece + end, self.words)))
                  for q in range(self.world)]  # fmt: skip
         puts = [self._put(rank, 0, low, high, 1 << rank, low) for _, low, high in spans]
-        yield self._task(
-            rank,
-            begin,
-            "stage",
-            f"stages words {first}..{end} of every piece",
-            puts,
-            (),
-            self._said(rank, group, peers),
-        )
+        yield self._task(rank, begin, "stage", f"stages words {first}..{end} of every piece", puts, (),
+                         self._said(rank, group, peers))
         _, low, high = spans[rank]
         name, rows = self.results[0], whole_rows(self.x)  # a row is finished when all of it is there, own piece too
         to = self.result(rank, SUMS if rows else name, low, high)
@@ -227,15 +207,9 @@ class _Frame:
         adds += [Access(Act.ADD, to, self.place(q, 0, low, high)) for q in peers]
         sums = [self._put(q, 1, low, high, whole, low) for q in range(self.world)]
         heard = tuple([self._word(rank, group, q) for q in peers])
-        added = self._task(
-            rank,
-            begin,
-            "reduce",
-            f"words {first}..{end} of its piece are added up in the switch",
-            (*adds, *sums, *([] if rows else self._beside(rank, low, high))),
-            heard,
-            self._said(rank, group, peers, self.world),
-        )
+        added = self._task(rank, begin, "reduce", f"words {first}..{end} of its piece are added up in the switch",
+                           (*adds, *sums, *([] if rows else self._beside(rank, low, high))), heard,
+                           self._said(rank, group, peers, self.world))
         yield added
         taken = [span for span in spans if rows or span[0] != rank]
         copies = [Access(Act.COPY, self.result(rank, name, low, high), self.place(rank, 1, low, high))
@@ -243,9 +217,8 @@ class _Frame:
         copies += [made for _, low, high in taken for made in self._beside(rank, low, high)]
         finished = tuple([self._word(rank, group, q, self.world) for q in peers])
         label = "all pieces and finishes its rows" if rows else "the other pieces"
-        yield self._task(
-            rank, added if rows else begin, "reduce", f"takes words {first}..{end} of {label}", copies, finished
-        )
+        yield self._task(rank, added if rows else begin, "reduce", f"takes words {first}..{end} of {label}", copies,
+                         finished)
 
     def _sum(self, rank: int, first: int, end: int, rows, at: int = 0) -> tuple[Access, ...]:
         """Own addend, which is in no buffer, then those of `rows`: (row, rank)."""
@@ -266,9 +239,8 @@ class _Frame:
         """Empties the slot of the call before, for the call after next."""
         slot = (self.slot - 1) % self.form.slots
         region = Region(self.buffer, rank, slot, 0, self._rows(), 0, self.before)
-        return self._task(
-            rank, begin, "stage", "empties the words of the call before", (Access(Act.PUT, region, None, "empty"),)
-        )
+        return self._task(rank, begin, "stage", "empties the words of the call before",
+                          (Access(Act.PUT, region, None, "empty"),))
 
     def _rows(self) -> int:
         return self.world * (2 if self.x.algorithm == "two_shot" else 1)
@@ -295,23 +267,15 @@ class _Frame:
         """Every rank adds up its own piece and sends the sum on. `first`..`end` are words of a piece."""
         piece, peers = self.sent, [(rank + 1 + k) % self.world for k in range(self.world - 1)]
         puts = [self._put(p, rank, first, end, 1 << rank, p * piece + first) for p in peers]
-        yield self._task(
-            rank, begin, "move", f"sends words {first}..{end} of every piece", puts, (), self._said(rank, group, peers)
-        )
+        yield self._task(rank, begin, "move", f"sends words {first}..{end} of every piece", puts, (),
+                         self._said(rank, group, peers))
         heard = tuple([self._word(rank, group, q) for q in peers])
         stop = max(first, min(end, self.words - rank * piece))
         adds = self._sum(rank, first, stop, [(q, q) for q in peers], rank * piece)
         whole = (1 << self.world) - 1
         sums = [self._put(p, self.world + rank, first, end, whole, rank * piece + first) for p in peers]
-        yield self._task(
-            rank,
-            begin,
-            "reduce",
-            f"adds words {first}..{end} of its piece",
-            (*adds, *sums),
-            heard,
-            self._said(rank, group, peers, self.world),
-        )
+        yield self._task(rank, begin, "reduce", f"adds words {first}..{end} of its piece", (*adds, *sums), heard,
+                         self._said(rank, group, peers, self.world))
         copies = []
         for q in peers:
             stop = max(first, min(end, self.words - q * piece))
@@ -328,24 +292,16 @@ class _Frame:
         """The same with rows that stay whole: what follows the sum starts when a program has all pieces of its rows."""
         piece, peers = self.sent, [(rank + 1 + k) % self.world for k in range(self.world - 1)]
         puts = [self._put(p, rank, first, end, 1 << rank, p * piece + first) for p in peers]
-        yield self._task(
-            rank, begin, "move", f"sends words {first}..{end} of every piece", puts, (), self._said(rank, group, peers)
-        )
+        yield self._task(rank, begin, "move", f"sends words {first}..{end} of every piece", puts, (),
+                         self._said(rank, group, peers))
         name, low, high = self.results[0], rank * piece + first, rank * piece + end
         sums = self.result(rank, SUMS, low, high)
         adds = [Access(Act.PUT, sums, None, name, 1 << rank, (0, low))]
         adds += [Access(Act.ADD, sums, self.place(rank, q, first, end)) for q in peers]
         sent = [Access(Act.COPY, self.place(p, self.world + rank, first, end), sums) for p in peers]
         heard = tuple([self._word(rank, group, q) for q in peers])
-        added = self._task(
-            rank,
-            begin,
-            "reduce",
-            f"adds words {first}..{end} of its piece",
-            (*adds, *sent),
-            heard,
-            self._said(rank, group, peers, self.world),
-        )
+        added = self._task(rank, begin, "reduce", f"adds words {first}..{end} of its piece", (*adds, *sent), heard,
+                           self._said(rank, group, peers, self.world))
         yield added
         made, whole = [Access(Act.COPY, self.result(rank, name, low, high), sums)], (1 << self.world) - 1
         for q in peers:
@@ -356,15 +312,8 @@ class _Frame:
                 low, high = q * piece + first, q * piece + end
                 made.append(Access(Act.PUT, self.result(rank, other, low, high), None, other, whole, (0, low)))
         finished = tuple([self._word(rank, group, q, self.world) for q in peers])
-        yield self._task(
-            rank,
-            added,
-            "reduce",
-            f"takes words {first}..{end} of all pieces and finishes its rows",
-            made,
-            finished,
-            tuple([self._closed(p, group, rank) for p in peers]) if self.op.closing else (),
-        )
+        yield self._task(rank, added, "reduce", f"takes words {first}..{end} of all pieces and finishes its rows", made,
+                         finished, tuple([self._closed(p, group, rank) for p in peers]) if self.op.closing else ())
         if self.op.closing:
             done = tuple([self._closed(rank, group, q) for q in peers])
             yield self._task(rank, begin, "barrier", f"waits until words {first}..{end} are read", (), done)

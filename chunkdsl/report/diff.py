@@ -6,7 +6,7 @@ from difflib import unified_diff
 
 
 def render(path: str, old: str, new: str) -> str:
-    """ "" if nothing changes."""
+    """"" if nothing changes."""
     lines = []
     for line in unified_diff(_lines(old), _lines(new), path, path):
         lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")

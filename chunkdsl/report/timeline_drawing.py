@@ -170,7 +170,7 @@ def shortened(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 def ticks(total: float) -> Iterator[float]:
     """Round times from 0 up to `total`, eight to sixteen of them."""
-    step = 10.0**-2
+    step = 10.0 ** -2
     for factor in (2, 2.5, 2) * 12:
         if total / step <= 16:
             break

@@ -70,10 +70,8 @@ def render_image(predictions: Sequence[Prediction], generator: str) -> str:
 
 def _render(template: str, predictions: Sequence[Prediction], generator: str) -> str:
     views = [view(p, number) for number, p in enumerate(predictions)]
-    return (
-        page_environment()
-        .get_template(template)
-        .render(ops=views, generator=generator, spec=predictions[0].plan.spec, label_width=LABELS)
+    return page_environment().get_template(template).render(
+        ops=views, generator=generator, spec=predictions[0].plan.spec, label_width=LABELS
     )
 
 

@@ -61,3 +61,4 @@ def _times(known: dict, base: Setting, best: Setting, eager: bool) -> Iterator[s
 
 def _median(times: tuple[float, ...]) -> float:
     return statistics.median(times)
+

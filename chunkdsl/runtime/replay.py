@@ -39,7 +39,8 @@ def part_of(tensor, shape, stride, offset):
 class Tape:
     """Stands in for the machine while a call runs; passes everything on. `good`: the call can be played again."""
 
-    QUIET = ("world", "rank", "target", "sms", "device", "fit", "capturing", "starts_early", "starts_beside", "crowd")
+    QUIET = ("world", "rank", "target", "sms", "device", "fit", "capturing", "starts_early", "starts_beside",
+             "crowd")
     MOST = 64  # sizes of an op that are kept
 
     def __init__(self, machine, owned, tensors):

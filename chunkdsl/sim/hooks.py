@@ -19,14 +19,8 @@ _MANY = 8  # atomics on more words than this are data, not flags: a block of 64 
 class Hooks(Memory):
     """`current` returns the running program, `switch` gives the others a turn."""
 
-    def __init__(
-        self,
-        accesses: Accesses,
-        current: Callable[[], Program],
-        switch: Callable[[], None],
-        fine: bool,
-        hold: bool = False,
-    ):
+    def __init__(self, accesses: Accesses, current: Callable[[], Program], switch: Callable[[], None], fine: bool,
+                 hold: bool = False):
         self._accesses = accesses
         self._current = current
         self._switch = switch

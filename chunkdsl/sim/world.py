@@ -290,9 +290,8 @@ class World:
         arguments = dict(out=out, left=left, right=right, transposed=transposed)
         self._queue(machine.place, "main", Launch(label, number, machine.call, run, arguments, (1, 1, 1), clock))
 
-    def copy(
-        self, machine: SimMachine, destination: int, source: int, nbytes: int, lane: str, *, data: bool = False
-    ) -> None:
+    def copy(self, machine: SimMachine, destination: int, source: int, nbytes: int, lane: str,
+             *, data: bool = False) -> None:
         """Queue a copy on a lane of the machine. `data`: a row of something, never a word that publishes."""
         clock = self._host(machine.place).clock.copy()
         work = CopyWork(int(destination), int(source), int(nbytes), machine.call, clock, data)

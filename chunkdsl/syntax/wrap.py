@@ -60,11 +60,8 @@ def wrap(tokens: Sequence[Token], column: int, hang: int) -> list[Row]:
     i = 0
     while i < len(tokens):
         rows += [Row(column, c.text) for c in tokens[i].before if i]
-        ends = list(
-            accumulate(
-                (len(gap(tokens, j)) * (j > i) + len(tokens[j].text) for j in range(i, len(tokens))), initial=column
-            )
-        )[1:]
+        ends = list(accumulate((len(gap(tokens, j)) * (j > i) + len(tokens[j].text) for j in range(i, len(tokens))),
+                               initial=column))[1:]
         stop = next((j + 1 for j in range(i, len(tokens) - 1) if tokens[j].after or tokens[j + 1].before), len(tokens))
         if ends[stop - 1 - i] > WIDTH:
             stop = _break(tokens, depths, ends, i, stop, column)

@@ -173,3 +173,4 @@ def _merged(by_model: Settled | None, gates: Mapping[World, FuseFrom], here: Wor
     gate = Gate(model.fuse_from, "nccl", rows)
     gate = replace(gate, fuse_from=gate.at(here) if rows else FuseFrom(0))
     return Settled(gate, gate_text(gate.fuse_from), why)
+

@@ -17,14 +17,8 @@ Calls = Sequence[Sequence[tuple[torch.Tensor, ...]]]  # [rank][call]: what it re
 
 
 def compare_fallback(
-    op: OpSchedule,
-    typed: Op,
-    inputs: Sequence[Inputs],
-    made: Calls,
-    world: World,
-    limit: float,
-    error: Callable[[torch.Tensor, torch.Tensor], float],
-    kernels: Mapping[str, Callable] | None = None,
+    op: OpSchedule, typed: Op, inputs: Sequence[Inputs], made: Calls, world: World, limit: float,
+    error: Callable[[torch.Tensor, torch.Tensor], float], kernels: Mapping[str, Callable] | None = None,
 ) -> list[tuple[str, list[str], float]]:
     """(result, what is wrong with it, largest error) of each result. `made`: what the fallback of every rank returned
     for `inputs`; `limit`: the relative error that is allowed, 0 on small integers."""

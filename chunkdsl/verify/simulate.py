@@ -71,17 +71,8 @@ def gated(op: OpSchedule, dims: dict[str, int], captured: bool = False) -> bool:
 
 
 def run_op(
-    module,
-    title: str,
-    schedule: Schedule,
-    op: OpSchedule,
-    typed: Op,
-    world: World,
-    seed: int,
-    calls,
-    *,
-    pointers: bool,
-    fallback: bool = False,
+    module, title: str, schedule: Schedule, op: OpSchedule, typed: Op, world: World, seed: int, calls, *,
+    pointers: bool, fallback: bool = False,
 ) -> list[Row]:
     """Rows for one op, world size and seed. `pointers`: the variant without TMA; `fallback`: the fallback is run too.
     Small integers on even seeds where the op is linear."""
@@ -195,13 +186,7 @@ def as_tuple(value) -> tuple[torch.Tensor, ...]:
 
 
 def compare_results(
-    op: OpSchedule,
-    typed: Op,
-    inputs: list[Inputs],
-    results,
-    world: World,
-    where: str,
-    integers: bool,
+    op: OpSchedule, typed: Op, inputs: list[Inputs], results, world: World, where: str, integers: bool,
     kernels=None,
 ) -> list[Row]:
     """Two rows for each result: bits against `exact`, then against float64. `results[rank][call]`: (fused, exact).

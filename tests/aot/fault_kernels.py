@@ -112,7 +112,9 @@ def start(x, y, FORM: tl.constexpr):
         )
     if FORM == "late" or FORM == "admits":
         value = tl.load(x + i)
-    tl.inline_asm_elementwise("griddepcontrol.wait; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+    tl.inline_asm_elementwise(
+        "griddepcontrol.wait; mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+    )
     if FORM == "early":
         value = tl.load(x + i)
     tl.store(y + i, value)

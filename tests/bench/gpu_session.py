@@ -249,3 +249,4 @@ def probe() -> dict:
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
         "memory": torch.cuda.get_device_properties(0).total_memory,
     }  # fmt: skip
+

@@ -49,17 +49,8 @@ class Browser:
         found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
         if found is None:
             sys.exit("open_trace: no chromium on this machine")
-        command = [
-            found,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--remote-debugging-port=9377",
-            "--remote-allow-origins=*",
-            f"--user-data-dir={folder}",
-            "--window-size=1500,1000",
-            "about:blank",
-        ]
+        command = [found, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=9377",
+                   "--remote-allow-origins=*", f"--user-data-dir={folder}", "--window-size=1500,1000", "about:blank"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         pages = wait(lambda: json.load(urllib.request.urlopen("http://127.0.0.1:9377/json")), 60)
         (address, *_) = [p["webSocketDebuggerUrl"] for p in pages if p["type"] == "page"]

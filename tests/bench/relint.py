@@ -35,14 +35,8 @@ def large(items):
 
 def alike(items):
     """One with as many, where each tensor but one has an op, and all ops share a dim, a tensor and a policy."""
-    lines = [
-        "mesh tp[8] over nvlink",
-        "dim M = 1..16384",
-        "dim K = 4096",
-        "dim N = 1024",
-        "tensor w : bf16[N @ tp, K]",
-        "policy gather { chunk = 512 along M, route = swizzle, via = copy_engine }",
-    ]
+    lines = ["mesh tp[8] over nvlink", "dim M = 1..16384", "dim K = 4096", "dim N = 1024", "tensor w : bf16[N @ tp, K]",
+             "policy gather { chunk = 512 along M, route = swizzle, via = copy_engine }"]
     for i in range((items - 6) // 2):
         lines += [
             f"tensor x{i} : bf16[M @ tp, K]",
@@ -115,10 +109,8 @@ def main(items):
         began = time.perf_counter()
         check_source(Source("x.chunk", text))
         print(f"check of {items} items, {text.count('op ')} ops: {(time.perf_counter() - began) * 1000:.0f} ms")
-    print(
-        "| keystroke | first answer (largest) | of the processor (largest) | last answer | of the processor |"
-        " findings |"
-    )
+    print("| keystroke | first answer (largest) | of the processor (largest) | last answer | of the processor |"
+          " findings |")
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         editor = Editor(folder)

@@ -163,9 +163,8 @@ def correctness(machine, say) -> dict:
     decode = load("decode_all_reduce")(machine=machine, timeout=20.0)
     for name in decode.OPS:
         op = getattr(decode, name)
-        found[f"decode {name}"] = dict(
-            bits=check_bits(op, machine, [1, 64, 3, 16, 64, 2]), replays=check_graph(op, machine, 1, 20)
-        )
+        found[f"decode {name}"] = dict(bits=check_bits(op, machine, [1, 64, 3, 16, 64, 2]),
+                                       replays=check_graph(op, machine, 1, 20))
         say(f"decode {name}: {found[f'decode {name}']}")
     for instance in (one, two, decode):
         instance.close()

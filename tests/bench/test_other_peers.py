@@ -51,8 +51,6 @@ def test_every_call_that_is_planned_has_a_maker_and_modules():
 
 
 OPS = {"ag_gemm": "qkv", "gemm_rs": "out_proj", "gemm_ar": "down", "small_ar": "word"}
-
-
 def test_of_multiprocessors_kraken_is_told_during_its_call_alone(two_ranks, monkeypatch):
     def gather(own, w):
         return None, torch.cuda.get_device_properties("any").multi_processor_count

@@ -97,7 +97,6 @@ def communicate(name: str, x: torch.Tensor, product: torch.Tensor):
 
 def fused(op, dims: dict[str, int]) -> str:
     """Which calls of these sizes run fused: both captured and eager ones, one kind of them, or neither."""
-
     def holds(gate) -> bool:
         dim, least = gate
         return least is not None and (not dim or dims[dim] >= least)

@@ -1,6 +1,6 @@
 """What the plans of a spec's ops say of waits and signals, as JSON for check_gluon.py: needs chunkdsl, not a GPU.
 
-python tests/gpu/planned_words.py SPEC [SPEC ...] [-o build/gpu] [--calls 1000,2048]
+    python tests/gpu/planned_words.py SPEC [SPEC ...] [-o build/gpu] [--calls 1000,2048]
 """
 
 from __future__ import annotations

@@ -197,10 +197,8 @@ class _Follower:
             if value is None:
                 raise broken(f"nothing writes {self.layout.name(slot)}", span)
             if value.what != what:
-                raise broken(
-                    f"{self.layout.name(slot)} ends with {self._say(value)}, not with {self._say(Value(what, 1, []))}",
-                    span,
-                )
+                raise broken(f"{self.layout.name(slot)} ends with {self._say(value)}, not with "
+                             f"{self._say(Value(what, 1, []))}", span)
             if value.mask != everyone:
                 missing = _ranks(everyone & ~value.mask)
                 raise broken(f"{self.layout.name(slot)} ends without what {missing} should add", span)

@@ -71,11 +71,8 @@ class Layout:
         if not 1 <= chunks <= MOST_CHUNKS:
             raise unsupported(f"{chunks} chunks; this version reads 1 to {MOST_CHUNKS}", span)
         if contract != "all_reduce" and chunks % world:
-            raise broken(
-                f"{chunks} chunks for {world} ranks: {contract} cuts every shard alike",
-                span,
-                help=f"wanted a multiple of {world}",
-            )
+            raise broken(f"{chunks} chunks for {world} ranks: {contract} cuts every shard alike", span,
+                         help=f"wanted a multiple of {world}")
         self.contract, self.world, self.inplace = contract, world, inplace
         self.fine = lcm(chunks, world) // chunks
         self.parts = chunks * self.fine // world
@@ -219,8 +216,5 @@ def _find_races(layout: Layout, order: list[Task]) -> None:
 
 def _refuse_race(layout: Layout, slot: Slot, first: Task, second: Task, writes: bool) -> None:
     how = "writes" if writes else "reads"
-    raise broken(
-        f"a race: nothing orders {first} and {second}, which {how} {layout.name(slot)}",
-        second.span,
-        help="the first must be done, and a signal or a dependence say so, before the second starts",
-    )
+    raise broken(f"a race: nothing orders {first} and {second}, which {how} {layout.name(slot)}", second.span,
+                 help="the first must be done, and a signal or a dependence say so, before the second starts")

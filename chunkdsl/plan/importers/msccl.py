@@ -145,9 +145,8 @@ class _Reader:
             send, recv = (tb.integer(name, -1, self.world - 1) for name in ("send", "recv"))
             for name, peer in (("send", send), ("recv", recv)):
                 if peer == rank:
-                    raise broken(
-                        f"threadblock {number} of rank {rank} has its own rank at the other end", tb.place(name)
-                    )
+                    raise broken(f"threadblock {number} of rank {rank} has its own rank at the other end",
+                                 tb.place(name))
             found[number] = Block(rank, number, send, recv, tb.integer("chan", 0, LARGEST_ID), tb.span)
             for s, step in enumerate(tb.children):
                 if step.tag != "step":
@@ -179,11 +178,8 @@ class _Reader:
                 peer = b.send if end == "send" else b.recv
                 if peer >= 0 and (other := first.setdefault((peer, b.channel), b)) is not b:
                     way = "send to" if end == "send" else "receive from"
-                    raise broken(
-                        f"threadblocks {other.number} and {b.number} of rank {b.rank} both {way} rank {peer} "
-                        f"over channel {b.channel}",
-                        b.span,
-                    )
+                    raise broken(f"threadblocks {other.number} and {b.number} of rank {b.rank} both {way} rank {peer} "
+                                 f"over channel {b.channel}", b.span)
 
     def _carry_out(self, block: Block) -> None:
         for s, step in enumerate(block.steps):
@@ -222,10 +218,8 @@ class _Reader:
         sends = messages is self.sent
         peer = block.send if sends else block.recv
         if peer < 0:
-            raise broken(
-                f"threadblock {block.number} has no rank to {'send to' if sends else 'receive from'}",
-                step.place("type"),
-            )
+            raise broken(f"threadblock {block.number} has no rank to {'send to' if sends else 'receive from'}",
+                         step.place("type"))
         source, target = (block.rank, peer) if sends else (peer, block.rank)
         line = messages.setdefault((source, target, block.channel), [])
         chunks = self.layout.pieces(count, step.place("cnt"))
@@ -240,20 +234,15 @@ class _Reader:
                 if number < 0:
                     continue
                 if number not in blocks:
-                    raise broken(
-                        f"depid names threadblock {number}, which rank {block.rank} has not", step.place("depid")
-                    )
+                    raise broken(f"depid names threadblock {number}, which rank {block.rank} has not",
+                                 step.place("depid"))
                 other, s = blocks[number], step.integer("deps", 0, MOST_TASKS)
                 if s >= len(other.steps):
-                    raise broken(
-                        f"deps names step {s} of threadblock {number}, which has {len(other.steps)}", step.place("deps")
-                    )
+                    raise broken(f"deps names step {s} of threadblock {number}, which has {len(other.steps)}",
+                                 step.place("deps"))
                 if not other.steps[s].integer("hasdep", 0, 1, default=0):
-                    raise broken(
-                        f"a deadlock: {task} waits for {other.tasks[s]}, whose hasdep is 0: it tells nobody "
-                        "that it is done",
-                        step.place("deps"),
-                    )
+                    raise broken(f"a deadlock: {task} waits for {other.tasks[s]}, whose hasdep is 0: it tells nobody "
+                                 "that it is done", step.place("deps"))
                 task.after.append(other.tasks[s])
 
     def _match(self) -> None:

@@ -147,11 +147,8 @@ class _Reader:
             for key, which in (("input_chunks", "i"), ("output_chunks", "o")):
                 found, size = gpu.member(key), layout.chunks(which)
                 if found.integer(0, MOST_CHUNKS) != size:
-                    raise broken(
-                        f"{key} is {found.data}; {contract} with {self.world} ranks and {buffer} of "
-                        f"{first.data} makes it {size}",
-                        found.span,
-                    )
+                    raise broken(f"{key} is {found.data}; {contract} with {self.world} ranks and {buffer} of "
+                                 f"{first.data} makes it {size}", found.span)
         return layout
 
     def _rank(self, gpu: Json, number: int) -> Rank:
@@ -246,11 +243,8 @@ class _Reader:
         if not sources or not targets:
             raise malformed(f"{name} without chunks", op.span)
         if name == "copy" and len(sources) > 1:
-            raise unsupported(
-                "a copy of several chunks in one operation",
-                op.span,
-                help="executors take up the first: write one operation for each",
-            )
+            raise unsupported("a copy of several chunks in one operation", op.span,
+                              help="executors take up the first: write one operation for each")
         unpaired = way == "each" and len(sources) != len(targets)
         if unpaired or {len(x) for x in (*sources, *targets)} != {len(sources[0])}:
             raise broken(f"{name}: what is read and what is written differ in size", op.span)
@@ -289,11 +283,8 @@ class _Reader:
             seen.add(channel)
             line = kept.setdefault((block.rank.number, channel), [])
             if line and line[-1][0].lane != block.number:
-                raise broken(
-                    f"threadblocks {line[-1][0].lane} and {block.number} of rank {block.rank.number} both "
-                    f"{name} over one channel, in no order",
-                    value.span,
-                )
+                raise broken(f"threadblocks {line[-1][0].lane} and {block.number} of rank {block.rank.number} both "
+                             f"{name} over one channel, in no order", value.span)
             if line and line[-1][0] not in task.after:
                 task.after.append(line[-1][0])
             line.append((task, name in ("signal", "wait")))
@@ -307,28 +298,19 @@ class _Reader:
                 nth = rank.peers[:channel].count(peer)
                 back = [c for c, p in enumerate(ranks[peer].peers) if p == rank.number]
                 if nth >= len(back):
-                    raise broken(
-                        f"channel {channel} of rank {rank.number} leads to rank {peer}, which has no "
-                        "channel back for it",
-                        self.plan.member("gpus").data[rank.number].span,
-                    )
+                    raise broken(f"channel {channel} of rank {rank.number} leads to rank {peer}, which has no "
+                                 "channel back for it", self.plan.member("gpus").data[rank.number].span)
                 partner[rank.number, channel] = peer, back[nth]
         ends = {*self.waits, *(partner[s] for s in self.signals)}
         sources = {end: source for source, end in partner.items()}
         for end in sorted(ends):
             signals, waits = self.signals.get(sources[end], []), self.waits.get(end, [])
             if len(waits) > len(signals):
-                raise broken(
-                    f"a deadlock: {waits[len(signals)][0]} waits for signal {len(signals) + 1} of its "
-                    f"channel, and the peer gives {len(signals)}",
-                    waits[len(signals)][0].span,
-                )
+                raise broken(f"a deadlock: {waits[len(signals)][0]} waits for signal {len(signals) + 1} of its "
+                             f"channel, and the peer gives {len(signals)}", waits[len(signals)][0].span)
             if len(waits) < len(signals):
-                raise broken(
-                    f"{signals[len(waits)][0]} signals once more than its peer waits: the next call would "
-                    "start too early",
-                    signals[len(waits)][0].span,
-                )
+                raise broken(f"{signals[len(waits)][0]} signals once more than its peer waits: the next call would "
+                             "start too early", signals[len(waits)][0].span)
             for (signal, strong), (wait, also) in zip(signals, waits, strict=True):
                 (wait.after if strong and also else wait.behind).append(signal)
 
@@ -351,9 +333,8 @@ class _Reader:
         for meetings in self.barriers.values():
             for m in meetings:
                 if len(m.came) != m.count:
-                    raise broken(
-                        f"a deadlock: the barrier waits for {m.count} threadblocks, and {len(m.came)} come", m.op.span
-                    )
+                    raise broken(f"a deadlock: the barrier waits for {m.count} threadblocks, and {len(m.came)} come",
+                                 m.op.span)
                 for came, left in zip(m.came, m.left, strict=True):
                     left.after += [t for t in m.came if t is not came]
 

@@ -78,16 +78,15 @@ def read_route(plan: Json, line_of: Callable[[int], int] | None = None) -> Route
     plan.fields(ROUTE)
     _version(plan)
     if plan.member("kind").text() != "route":
-        raise malformed(f'wanted kind "route", found {plan.member("kind").data!r}', plan.member("kind").span)
+        raise malformed(f"wanted kind \"route\", found {plan.member('kind').data!r}", plan.member("kind").span)
     contract = plan.member("contract")
     if contract.text() not in CONTRACTS:
         raise malformed(f"wanted one of {', '.join(CONTRACTS)}, found {contract.data!r}", contract.span)
     axes = tuple(a.integer(1, LARGEST_WORLD) for a in plan.member("axes").items(8))
     ranks = plan.member("steps").items(LARGEST_WORLD)
     if not axes or prod(axes) != len(ranks):
-        raise malformed(
-            f"axes of {prod(axes) if axes else 'no'} ranks, and steps of {len(ranks)}", plan.member("axes").span
-        )
+        raise malformed(f"axes of {prod(axes) if axes else 'no'} ranks, and steps of {len(ranks)}",
+                        plan.member("axes").span)
     if sum(len(r.items(MOST_STEPS)) for r in ranks) > MOST_STEPS:
         raise unsupported(f"more than {MOST_STEPS} steps", plan.member("steps").span)
     places = len(ranks) * (2 if contract.text() == "all_to_all" else 1)  # those of the relay too

@@ -51,9 +51,8 @@ class Element:
     def known(self, names: tuple[str, ...]) -> None:
         for name in self.attributes:
             if name not in names:
-                raise malformed(
-                    f"<{self.tag}> has an unknown attribute {name!r}; known are {', '.join(names)}", self.place(name)
-                )
+                raise malformed(f"<{self.tag}> has an unknown attribute {name!r}; known are {', '.join(names)}",
+                                self.place(name))
 
 
 def read_xml(text: str) -> Element:
@@ -116,6 +115,5 @@ class _Reader:
             raise malformed("text between the tags", self._here())
 
     def _doctype(self, *_: object) -> None:
-        raise malformed(
-            "a document type declaration: its entities are not read", self._here(), help="delete it: a plan needs none"
-        )
+        raise malformed("a document type declaration: its entities are not read", self._here(),
+                        help="delete it: a plan needs none")
