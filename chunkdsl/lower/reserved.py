@@ -14,9 +14,10 @@ RESERVED = frozenset(
     "padded pair_of part_of parted pitch_of plain_descriptor product_in_f32 program_number proxy_fence ranks_in "
     "refuse_placed refuse_shared register_operators relu_grad residency rms_norm_grad round_up row_pieces row_scale "
     "say_changed say_late send_mark send_marks send_marks_where send_word send_words send_words_where sendable "
-    "set_flag shard_begin shard_height shard_rows share_memory sigmoid silu silu_grad slices_of slot_of speculate "
-    "stage_shard start_early stride_of sum_in_order take take_gradients_in take_mark take_marks take_word take_words "
-    "tanh tanh_grad tile_number tile_place tiles_of transformed turns_of unobserved updating value_at wait_flag "
-    "walk_ascending walk_ascending_own walk_down walk_down_own walk_own_ascending walk_up walk_up_own want_success "
-    "warp_matrix warp_tiles wide word_in_row words_each words_of write_where zigzag_height zigzag_row".split()
+    "set_flag shape_for shard_begin shard_height shard_rows share_memory sigmoid silu silu_grad slices_of slot_of "
+    "speculate stage_shard start_early stride_of sum_in_order take take_gradients_in take_mark take_marks take_word "
+    "take_words tanh tanh_grad tile_number tile_place tiles_of transformed turns_of unobserved updating value_at "
+    "wait_flag walk_ascending walk_ascending_own walk_down walk_down_own walk_own_ascending walk_up walk_up_own "
+    "want_success warp_matrix warp_tiles wide word_in_row words_each words_of write_where zigzag_height "
+    "zigzag_row".split()
 )

@@ -12,6 +12,7 @@ from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.plan.schedule import Launch, Moves, OpSchedule
 from chunkdsl.plan.within import sum_within
 from chunkdsl.record import record
+from chunkdsl.runtime.slices import shape_for, tiles_of
 
 PATH = os.path.join(os.path.dirname(os.path.realpath(__file__)), "tile_kernels.toml")
 POINTWISE = ("load", "const", "add", "sub", "mul", "div", "neg", "relu", "round")
@@ -113,12 +114,13 @@ def warp_shape(
     fits = launch.warps and target == TARGET and (most is None or world <= most)
     if not fits or cols % 8 or depth < w.depth:
         return None
-    return min(w.shapes, key=lambda s: s.time * -(-narrowed(tiles, cols, s) // multiprocessors))
+    shapes = [(s.columns, s.stages, s.time) for s in shapes_of(launch)]
+    return WarpShape(*shape_for(shapes, multiprocessors, tiles, cols, w.tile[1]))
 
 
 def narrowed(tiles: int, cols: int, shape: WarpShape) -> int:
     """Tiles of a shape, of a product of so many columns that has `tiles` of the plan's tile."""
-    return tiles // max(1, -(-cols // warp_tiles().tile[1])) * max(1, -(-cols // shape.columns))
+    return tiles_of(tiles, cols, warp_tiles().tile[1], shape.columns)
 
 
 def registers_of(launch: Launch, op: OpSchedule) -> tuple[int, int]:

@@ -215,7 +215,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         path=schedule.path,
         gradient=gradient_of(op, schedule),
         straight=straight_steps(op),
-        warp_columns=tuple(s.columns for s in warp_tiles().shapes) if any(n.warps for n in op.launches) else (),
+        warp_columns=dict.fromkeys(s.columns for n in op.launches if n.warps for s in shapes_of(n)),
         places=places_by_ranks(op, [route_world(schedule.mesh, op.over, w) for w in proven]),
         memory=memory_entries(op, TORCH),
         plain_names=plain_names(views),

@@ -26,6 +26,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDes
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.arguments import cdiv
+from chunkdsl.runtime.slices import shape_for, tiles_of
 
 load_box = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared
 store_box = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global
@@ -157,15 +158,9 @@ def warp_tiles(operation, constants, tiles, n, depth, active):
     shapes = [shape for shape in table["SHAPES"] if active or shape[0] == operation.by_warps]
     if not shapes or (active and depth < table["DEPTH"]):
         return constants
-    sms, before = operation.machine.sms, constants["BN"]
-    columns, stages, *_ = min(shapes, key=lambda shape: shape[2] * cdiv(tiles_of(tiles, n, before, shape[0]), sms))
+    columns, stages, _ = shape_for(shapes, operation.machine.sms, tiles, n, constants["BN"])
     sizes = {name: constants[name] for name in ("BM", "BK", "GROUP", "PIECE", "PIECE_COLS")}
     return {**sizes, "BN": columns, "STAGES": stages, "WIDE": table["WIDE"], "NARROW": table["NARROW"]}
-
-
-def tiles_of(tiles, n, before, columns):
-    """Tiles of so many columns of a product of n columns that has `tiles` of `before` columns."""
-    return tiles // max(1, cdiv(n, before)) * max(1, cdiv(n, columns))
 
 
 @cache

@@ -80,9 +80,7 @@ def test_it_fits_a_multiprocessor_and_passes_the_lints(made, compiled):
         }
         assert "wgmma.mma_async" in kernel.ptx
     stores = [k.ptx.count("cp.async.bulk.tensor.2d.global.shared") for k in compiled.values()]
-    assert stores == [8, 8, 8, 8, 16, 16], (
-        "four pieces of each half of a tile: here, to an owner, to both ranks"
-    )
+    assert stores == [8, 8, 8, 8, 16, 16], "four pieces of each half of a tile: here, to an owner, to both ranks"
 
 
 MUTANTS = (

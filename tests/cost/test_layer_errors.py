@@ -17,6 +17,7 @@ from layer_rows import LARGE, NVLINK, STEMS, Ranking, call_us, checked_spec, ran
 
 from chunkdsl.cost import work
 from chunkdsl.cost.constants import margin
+from chunkdsl.plan import tile_kernels
 
 SIZES = (2048, 4096, 8192)  # what mutants are judged by
 
@@ -101,9 +102,13 @@ def test_the_rows_are_those_of_the_results():
         shape = "x".join(map(str, r["shape"]))
         assert [shape, r["weight"], str(r["library_us"])] == row[:3]
         assert [r[k] for k in ("triton", "warps", "waits", "signals")] == [float(row[i]) for i in (3, 4, 6, 8)]
-    rows = cells("One H200: transfers over the host link behind products of specialised warps", r"[cr]\d+")
+    rows = cells("One H200: transfers over the host link behind products of specialised warps", r"[crtl]\d+")
     for r, row in zip(recorded()["host_warps"]["rows"], rows, strict=True):
         assert list(map(str, r.values())) == row[:5]
+    rows = cells("One H200: products of few tiles", r"\d+x\d+x\d+")
+    for r, row in zip(recorded()["few"]["rows"], rows, strict=True):
+        said = ["x".join(map(str, r["shape"])), r["library_us"], *r["us"].values(), r["triton_us"]]
+        assert list(map(str, said)) == [row[i] for i in (0, 2, 3, 4, 7)]
     words = re.sub(r"\s+", " ", text.split("A third time, with kernels that start beside", 1)[1])
     for r in recorded()["ratios"]["rows"]:
         listed = ", ".join(f"{ratio:.2f}" for ratio in r["ratios"])
@@ -122,6 +127,23 @@ def test_what_runs_is_what_is_predicted():
 
     assert op.launches[1].within and columns(2, 132) == 256 and columns(2, 64) == 128
     assert columns(4, 132) is columns(2, 132, "sm_100") is columns(2, 132, depth=128) is None
+
+
+def lost_by_shape():
+    """How much slower the tiles that calls are computed in are than the best shape measured, at most."""
+    schedule = model_errors.schedule_of(Path(model_errors.__file__).parent / "specs" / "local_gemm.chunk", True)
+    rows = recorded()["few"]["rows"]
+    taken = [r["us"][str(model_errors.columns_of(schedule, *r["shape"]))] / min(r["us"].values()) for r in rows]
+    return max(taken) - 1
+
+
+def test_calls_have_the_tiles_that_were_fastest(monkeypatch):
+    assert lost_by_shape() < 0.02
+    w = tile_kernels.warp_tiles()
+    for time in (0.4, 0.7):  # too good and too bad a narrow tile
+        wrong = replace(w, shapes=(w.shapes[0], replace(w.shapes[1], time=time)))
+        monkeypatch.setattr(tile_kernels, "warp_tiles", lambda wrong=wrong: wrong)
+        assert lost_by_shape() > 0.05
 
 
 def test_what_was_fastest_would_have_been_measured():

@@ -103,6 +103,7 @@ def test_every_number_of_the_results_has_its_line_or_its_reason():
         "One H200: transfers over the host link behind products of specialised warps": (
             "One H200: host link behind specialised warps"
         ),
+        "One H200: products of few tiles": "One H200: products of few tiles",
     }
     explained = {
         "Two H200s: layers of Llama 3.1 and Qwen2": "## Two H200s: layers",

@@ -1,6 +1,6 @@
 """Modules on 2 and 4 virtual ranks of one GPU: fused bits against `exact`, eagerly and in CUDA graph replays.
 
-python tests/gpu/check_ranks.py STEM [STEM ...] [--worlds 2,4] [--calls 1000,1,3,2048] [--columns 128]
+    python tests/gpu/check_ranks.py STEM [STEM ...] [--worlds 2,4] [--calls 1000,1,3,2048] [--columns 128]
 """
 
 from __future__ import annotations
