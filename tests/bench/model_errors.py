@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from layer_rows import all_by_triton, layer_rows, rankings, widest_tiles
 from layer_rows import document as layers
+from model_text import HEAD, WEAKEST
 from multi_rows import WORLDS, document, predicted
 
 from chunkdsl.cost.baseline import baseline, collective_us, library_gemm_us
@@ -316,63 +317,6 @@ def spread(found: list[Row]) -> tuple[float, float]:
     logs = [math.log(r.predicted / r.measured) for r in found]
     return math.exp(math.sqrt(sum(e * e for e in logs) / len(logs))) - 1, max((r.error for r in found), key=abs)
 
-
-HEAD = """# The cost model against measurements
-
-Written by `python tests/bench/model_errors.py > tests/bench/MODEL.md` from `recorded.json`, which holds the rows of
-[RESULTS.md](RESULTS.md) and those taken before the compiler existed; a test writes it again and compares. Times in
-us. Where they disagree the measurement is right.
-
-The model stands for GPUs under load: graphs of 16 ms, in which long products hold an H200 at its power cap (690 to
-700 TFLOP/s of a bf16 product; cool it does 740 to 810). What runs for a shorter time, such as what is tuned, takes up
-to 10 % less than it says. It predicts the kernel that a module runs at that size: specialised warps on Hopper where
-plan/tile_kernels.toml has them, else Triton's, or the library's.
-
-Fitted were, on the rows marked "yes" and those named at the layers:
-
-- on all GEMMs of one H200, and of the two-GPU table on M = 2048 and 8192: `inner_loop`, `library_loop`, `memory` of
-  the h200; `tile_stores` of nvlink; `kernel_us`, `first_tile_us`, `ticket_us`, `store_gbs`, `library_gemm_us`;
-- on ag_gemm of 512 and 1024 rows: `copy_us`, the start of a copy engine whose lane was idle;
-- on products by specialised warps and on the layers: `warps_loop` of the h200, the one figure that their kernel has
-  of its own; all else is what happens beside the steps of the next tile. `library`, `library_reduce`,
-  `library_all_reduce`, `library_us` of nvlink on NCCL in all tables;
-- `warp_stores` of nvlink is that of other programs, which rows of a short depth need; of pcie it was measured;
-- on the smallest payload of each form of small all-reduce: `word_us` of nvlink; `exchange_us`, `fence_us`, `read_us`,
-  `empty_us`, `row_us`.
-
-All other rows are held out. Figures of other GPUs than the h200, of links between nodes and of more than two ranks
-are data sheets and assumptions: **no row is of more than two GPUs, and none of two nodes**. What is said of 4 and 8
-ranks and of two tiers rests on its form alone. Nor does the model know clocks: under its power cap an H200 drifts by
-10 % from one run to the next, and the rows come from several runs. Tables that name no kernel are of modules of which
-all tiles were Triton's, and so are their predictions.
-"""
-WEAKEST = """
-Weakest, and why:
-
-- **Small products**: a machine that is half empty has higher clocks. Of layers of 256 rows there is only what was tuned
-  when tiles were wide at all sizes: reductions took 168 to 185 us, the model said 198 to 215; a gather 92, and 81.
-- **NCCL + cuBLAS of gemm_ar**, and ours there: the fallback of that day copied what it added up, at a small part of
-  the memory's bandwidth; graphs had few calls. The layers have the same product without either.
-- **NCCL's all-gathers by themselves** take 20 to 40 % longer than the model says, those in front of a product, which
-  the fallback has, do not. **NCCL's small all-reduces** took 13 to 20 us in three runs and 9 to 14 in the decode loop
-  and before the compiler; the model says 17.
-- **GEMM + reduce-scatter and all-reduce of the first modules**, all tiles Triton's, took 13 to 19 % longer than the
-  model says from 1024 and 4096 rows on; the layers by the same kernel 1 to 4 % less. Why was not found out.
-- **Prototypes of small all-reduces** started behind the kernel ahead of them; a module's start while it still runs,
-  which is worth 0.4 to 0.5 us a call. All-reduces with barriers beyond 32 KiB are slower than the model knows.
-- **A user's kernel by ticket**: the model knows one program for a multiprocessor; the kernel has two.
-- GEMMs behind the host link were measured on a cooler chip.
-- The run of multi_gpu.py on two GPUs is older than what is predicted for it: its ag_gemm pulled, its kernels did not
-  start beside those ahead.
-
-Rows of RESULTS.md without a line here are no predictions of this model: torch's own all-reduces (other people's
-kernels; its async TP too), 99th percentiles (the model has no jitter), whole steps of the decode loop and tokens a
-second (their attention and projections are not in the spec; what one all-reduce adds is below), the host's time for
-an eager call (the dispatcher's), whose gate is that of a call in graphs (a test holds it against the rows that were
-measured), products with waits and signals, which specialised warps do beside their steps (within 1 % of the kernels
-alone), `exact` and everything about bits; the second run of small all-reduces, which measures what the first one has,
-and virtual ranks, which have no link.
-"""
 
 
 def render(found: list[Row]) -> str:
