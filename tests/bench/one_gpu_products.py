@@ -24,6 +24,10 @@ EDGES = [
     (1000, 1288, 648), (136, 264, 512), (1, 4096, 4096), (3000, 5000, 520), (64, 128, 768), (129, 8, 256),
     (8192, 7168, 512), (8191, 8184, 200),
 ]  # fmt: skip
+FEW = [
+    (64, 4096, 4096), (128, 4096, 7168), (256, 4096, 4096), (512, 3072, 4096), (512, 4096, 7168), (1024, 3072, 4096),
+    (512, 8192, 8192), (1024, 4096, 7168), (2048, 3072, 4096), (512, 14336, 4096), (2048, 4096, 7168),
+]  # fmt: skip
 FORMS = ("alone", "waits", "signals")
 LONG_AGO = 1 << 30  # an epoch that every flag has reached
 
@@ -170,3 +174,31 @@ def product_table(products: Products, rounds: int) -> dict[str, list[float]]:
     means = {name: statistics.geometric_mean(found) for name, found in ratios.items()}
     print(f"| geometric mean | | | {' | '.join(f'{m:.3f}' for m in means.values())} | |", flush=True)
     return ratios
+
+
+def few_table(products: Products, rounds: int) -> list[str]:
+    """Microseconds of kernels alone at sizes that have few tiles, in tiles of every shape whatever the table says:
+    medians over rounds of blocks in random order. The weight is [N, K]."""
+    order, lines = random.Random(0), []
+    for M, N, K in FEW:
+        a, b, right = operands(M, N, K, "nt")
+        theirs = torch.empty(M, N, device="cuda", dtype=a.dtype)
+        times = max(2, int(2e3 / max(8, 2 * M * N * K / 7e8)))
+        graphs, kept, equal = {"cuBLAS": capture(partial(torch.mm, a, right, out=theirs), times)}, [], True
+        for columns in (*products.module.nt.WARP_COLUMNS, 0):  # 0: Triton's kernel
+            warps_in_tiles(products.cls, columns)
+            run, result = products.call("alone", "nt", a, b, bool(columns))
+            kept.append(run)  # a graph does not hold its tensors
+            graphs[str(columns)] = capture(run, times)
+            equal &= torch.equal(result(), theirs)
+        warps_in_tiles(products.cls, 0)
+        seen = {name: [] for name in graphs}
+        for _ in range(rounds):
+            for name in order.sample(sorted(graphs), len(graphs)):
+                seen[name].append(replay_us(graphs[name], times))
+        cells = " | ".join(f"{statistics.median(found):.0f}" for found in seen.values())
+        wide, said = -(-M // 128) * -(-N // 256), "yes" if equal else "no"
+        lines.append(f"| {M}x{N}x{K} | {wide} | {cells} | {said} |")
+        print(lines[-1], flush=True)
+        del graphs, kept
+    return lines
