@@ -33,7 +33,7 @@ def test_a_call_is_launched_as_the_plan_says(case, monkeypatch):
     monkeypatch.setattr(RecordingMachine, "launch", launch)
     machine, op = RecordingMachine(world=4), schedule.ops[0]
     f = getattr(module, title)(machine=machine).f
-    for rows in (1, 2, 7, 133, 300):
+    for rows in (1, 2, 7, 133, 290):  # of 8,200 columns: just below what is left to the library
         seen.clear()
         f(torch.zeros(rows, h, dtype=torch.bfloat16), torch.zeros(h, dtype=torch.bfloat16))
         s = shape_of(op, 4, {"R": rows}, machine.sms)
