@@ -112,7 +112,7 @@ def warp_shape(
     Triton's kernel. `tiles` of the plan's tile, `cols` of the result, contracted over `depth`."""
     w, most = warp_tiles(), most_ranks(launch, op)
     fits = launch.warps and target == TARGET and (most is None or world <= most)
-    if not fits or cols % 8 or depth < w.depth:
+    if not fits or cols % 8 or cols == 0 or depth < w.depth:
         return None
     shapes = [(s.columns, s.stages, s.time) for s in shapes_of(launch)]
     return WarpShape(*shape_for(shapes, multiprocessors, tiles, cols, w.tile[1]))

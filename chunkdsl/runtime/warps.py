@@ -148,15 +148,16 @@ def gluon_api(module):
 
 def warp_tiles(operation, constants, tiles, n, depth, active):
     """`constants` of a product of n columns and that depth in so many tiles, or what its kernel of specialised warps
-    takes, where the call suits it: a depth at least as its table says, rows of whole multiples of 16 bytes, few ranks
-    if tiles go to all or add up. Its tiles are those which keep multiprocessors busy for the shortest time. All of
-    these give the same bits and the same signals, so ranks need not agree. A warm-up launches each."""
+    takes, where the call suits it: a depth at least as its table says, rows of whole multiples of 16 bytes and at least
+    one (no box can be described in none), few ranks if tiles go to all or add up. Its tiles are those which keep
+    multiprocessors busy for the shortest time. All of these give the same bits and the same signals, so ranks need not
+    agree. A warm-up launches each, whatever its sizes: those of a later call may suit."""
     table = constants["WARP_TILES"]
     many = operation.world > table.get("MOST_RANKS", operation.world)
-    if gluon_api(operation.module) not in table["TRITON"] or n % 8 or many:
+    if gluon_api(operation.module) not in table["TRITON"] or many:
         return constants
     shapes = [shape for shape in table["SHAPES"] if active or shape[0] == operation.by_warps]
-    if not shapes or (active and depth < table["DEPTH"]):
+    if not shapes or (active and (depth < table["DEPTH"] or n % 8 or n == 0)):
         return constants
     columns, stages, _ = shape_for(shapes, operation.machine.sms, tiles, n, constants["BN"])
     sizes = {name: constants[name] for name in ("BM", "BK", "GROUP", "PIECE", "PIECE_COLS")}

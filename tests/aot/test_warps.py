@@ -11,8 +11,9 @@ from chunkdsl import pipeline
 from chunkdsl.aot.lints import LINTS, lint
 from chunkdsl.aot.record import RecordingMachine, blank
 from chunkdsl.aot.targets import compile_kernel, find_target
-from chunkdsl.plan.tile_kernels import warp_tiles
+from chunkdsl.plan.tile_kernels import warp_shape, warp_tiles
 from chunkdsl.render.module import render_module
+from chunkdsl.source import Source
 
 SPEC = """mesh tp[2] over nvlink
 dim M = 1..4096
@@ -34,11 +35,11 @@ COLUMNS = [shape.columns for shape in warp_tiles().shapes]
 KERNELS = [f"{n}_warps_{columns}" for n in ("up_y", "down_y_partial", "every_y_partial") for columns in COLUMNS]
 
 
-def load(folder, text):
+def load(folder, text, world=2):
     """(text of the spec's module, its class, that finds itself on a machine with Gluon)."""
     path = folder / "pair.chunk"
     path.write_text(text)
-    text = render_module(pipeline.read_one(str(path)).schedule, (2,))
+    text = render_module(pipeline.read_one(str(path)).schedule, (world,))
     (folder / "pair.py").write_text(text)
     spec = importlib.util.spec_from_file_location("built_pair", folder / "pair.py")
     module = importlib.util.module_from_spec(spec)
@@ -189,6 +190,43 @@ def test_a_call_is_computed_by_the_kernel_of_its_shape_class(made, rows, instanc
     machine.log.clear()
     m.up.run(False, 1, {"M": rows}, *(blank(shape, torch.bfloat16) for shape in given))
     assert ("launch", "up_y", "main") in machine.log, "`exact` is Triton's: the two check each other"
+
+
+ANY_COLUMNS = """mesh tp[4] over nvlink
+dim M = 1..4096
+dim N = 1..8192
+dim H = 512
+tensor x : bf16[M @ tp, H]
+tensor w : bf16[N @ tp, H]
+op up(x, w) -> y { y = all_gather(x) @ w.T with { tile = 128x256x64, chunk = 128 along M, via = copy_engine } }
+"""
+
+
+def test_a_warm_up_compiles_what_later_calls_of_other_columns_take(tmp_path):
+    """The least sizes leave a rank columns that are no multiple of 8, or none at all, which later calls have."""
+    machine = RecordingMachine(3, 4, "sm_90")
+    m = load(tmp_path, ANY_COLUMNS, 4)[1](machine=machine)
+    ready = [use.key for use in machine.uses if use.name == "up_y_warps"]
+    assert {columns_of(use) for use in machine.uses if use.name == "up_y_warps"} == set(COLUMNS)
+    for columns, kernel in ((4096, "up_y_warps"), (36, "up_y"), (3, "up_y")):  # of the last rank: 1024, 9 and none
+        machine.log.clear()
+        shapes = (m.up.local_shape(shape, {"M": 64, "N": columns}) for _, shape in m.up.PARAMETERS.values())
+        given = [blank(shape, torch.bfloat16) for shape in (*shapes, (64, m.up.part(columns, True, 3)))]
+        m.up.run(True, 1, {"M": 64, "N": columns}, *given)
+        assert ("launch", kernel, "main") in machine.log, columns
+    found = [use.key for use in machine.uses if use.name == "up_y_warps"]
+    assert found == ready, "nothing is compiled while others wait"
+
+
+@pytest.mark.parametrize("columns", [0, 4, 8, 264, 4096])
+@pytest.mark.parametrize(("rows", "depth"), [(1, 512), (700, 512), (4096, 512), (4096, 192)])
+def test_the_cost_model_takes_the_tile_that_the_module_takes(made, rows, columns, depth):
+    machine = RecordingMachine(0, 2, "sm_90")
+    op, schedule = made[1](machine=machine).down, pipeline.check_source(Source("pair.chunk", SPEC)).schedule.ops[1]
+    tiles, names = -(-rows // 128) * max(1, -(-columns // 256)), op.run.__globals__
+    chosen = names["warp_tiles"](op, names["DOWN_Y_PARTIAL"], tiles, columns, depth, 1)
+    expected = warp_shape(schedule.launches[0], schedule, "sm_90", 2, tiles, columns, depth, machine.sms)
+    assert chosen["BN"] == (expected.columns if expected else 256) and ("WIDE" in chosen) == (expected is not None)
 
 
 def test_what_is_finished_is_carried_by_a_launch_beside_that_of_the_tiles(tmp_path):
