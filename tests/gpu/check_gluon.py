@@ -1,8 +1,8 @@
 """Do kernels of specialised warps wait and signal as the plan says? Gluon has no interpreter, so this is the
 simulator's conformance check on a GPU: an instrumented module (gluon_notes.py) notes the address of each word that a
-kernel has waited for or set, and what is noted must be what the plan has, kernel by kernel and word by word. It notes
-too when a tile is complete, once for each of its storers, and when a chunk was counted as whole: all of its tiles must
-stand before that.
+kernel has waited for or set, and what is noted must be what the plan has, kernel by kernel and word by word, in
+tiles of each width. It notes too when a tile is complete, once for each of its storers, and when a chunk was counted as
+whole: all of its tiles must stand before that.
 
     python tests/gpu/planned_words.py specs/ag_gemm.chunk specs/gemm_rs.chunk -o build/gpu        # with chunkdsl
     python tests/gpu/check_gluon.py ag_gemm gemm_rs [--plant early]                         # on the GPU
@@ -162,7 +162,7 @@ def check(stem: str, entry: dict, folder: str, plant: str) -> tuple[int, int, li
     spec.loader.exec_module(module)
     cls = next(v for v in vars(module).values() if isinstance(v, type) and getattr(v, "OPS", None))
     cls.OPS = {entry["op"]: cls.OPS[entry["op"]]}
-    warps_in_tiles(cls, 256)  # the plan's
+    warps_in_tiles(cls, entry["columns"])
 
     class Noting(LocalMachine):
         def symmetric(self, name, shape, dtype):
@@ -225,7 +225,8 @@ def main() -> int:
             for entry in json.loads((FOLDER / f"{stem}.words.json").read_text(encoding="utf-8")):
                 waits, signals, said = check(stem, entry, folder, args.plant)
                 found.append(bool(said))
-                name = f"{stem}.{entry['op']} {entry['dims']} on {entry['world']} ranks"
+                tiles = f"tiles of {entry['columns']} columns"
+                name = f"{stem}.{entry['op']} {entry['dims']} on {entry['world']} ranks, {tiles}"
                 told = "as the plan" if not said else f"{len(said)} differences: {'; '.join(said[:3])}"
                 print(f"{name}: {waits} waits, {signals} signals by specialised warps, {told}", flush=True)
     return int(any(found) != bool(args.plant))

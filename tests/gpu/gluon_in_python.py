@@ -252,7 +252,7 @@ def notes_of(cls, text: str, entry: dict, programs: int = 2) -> list[tuple]:
     """Of each rank (kernel, operation, notes as words), of the one kernel of specialised warps in the first call of an
     op, `entry` of planned_words.py. `cls`: the class of the module that was built; `text`: the instrumented module,
     whose kernels run."""
-    warps_in_tiles(cls, 256)  # the plan's
+    warps_in_tiles(cls, entry["columns"])
     cls.warps = warp_tiles().triton[0]
     board, memory, bodies, ranks = {}, Memory(), [], []
     kernels = memory.kernels(text)

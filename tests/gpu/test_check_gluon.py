@@ -14,6 +14,7 @@ from planned_words import planned_words, words_of
 
 from chunkdsl import pipeline
 from chunkdsl.parsing import parse_python
+from chunkdsl.plan.tile_kernels import warp_tiles
 from chunkdsl.render.module import render_module
 from chunkdsl.source import Source
 
@@ -60,7 +61,7 @@ def test_every_wait_and_signal_of_an_instrumented_module_leaves_a_note(spec):
 
 
 def test_what_is_noted_is_compared_with_the_plan_word_by_word(spec):
-    (entry,) = planned_words(spec, [1000], 2)
+    entry, _ = planned_words(spec, [1000], 2)
     plan = entry["ranks"][0]
     kernel, flags = "down_y_partial", "down_y_arrived"
     assert plan[kernel]["waits"] == [] and plan[kernel]["signals"] == [[flags, o, i] for o in (0, 1) for i in (0, 1)]
@@ -89,9 +90,9 @@ def test_tiles_that_go_to_every_rank_are_counted_once(tmp_path):
     path = tmp_path / "every.chunk"
     every = ("reduce_scatter(a @ v.T, M) with {", "all_reduce(a @ v.T) with { algorithm = one_shot,")
     path.write_text(SPEC.replace(*every))
-    (entry,) = planned_words(str(path), [1000], 2)
-    plan = entry["ranks"][1]["down_y_partial"]
-    assert plan["tiles"] == [4, 4, 4, 4] and len(plan["signals"]) == 2 * len(plan["tiles"])
+    wide, narrow = (entry["ranks"][1]["down_y_partial"] for entry in planned_words(str(path), [1000], 2))
+    assert wide["tiles"] == [4, 4, 4, 4] and len(wide["signals"]) == 2 * len(wide["tiles"])
+    assert narrow == {**wide, "tiles": [8, 8, 8, 8]}, "twice as many tiles, for the same words"
 
 
 def test_a_chunk_is_whole_when_each_storer_of_all_of_its_tiles_is_done():
@@ -112,7 +113,7 @@ def test_a_chunk_is_whole_when_each_storer_of_all_of_its_tiles_is_done():
 SUMS = """mesh tp[2] over nvlink
 dim M = 1..2048
 dim F = 512
-dim H = 512
+dim H = 328
 tensor a : bf16[M, F @ tp]
 tensor v : bf16[H, F @ tp]
 policy wide { tile = 128x256x64, chunk = 200 along M, add = in_tiles, place = co_located, buffers = 2 }
@@ -121,6 +122,7 @@ op travels(a, v) -> y { y = all_reduce(a @ v.T) with wide { algorithm = two_shot
 op behind(a, v) -> y { y = reduce_scatter(a @ v.T, M) with wide { add = behind } }
 """
 ROWS = 900  # 450 of a shard: four tiles high, three chunks
+WIDE, NARROW = (shape.columns for shape in warp_tiles().shapes)  # two tiles side by side, or three
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +137,12 @@ def sums(tmp_path_factory):
     return schedule, path.read_text(), module.Sums
 
 
-def said_of(sums, name, rows, plant="", change=lambda text: text):
+def said_of(sums, name, rows, plant="", change=lambda text: text, columns=WIDE):
     """What the comparison says of both ranks in a call of an op whose instrumented text is changed."""
     schedule, text, cls = sums
     op, dims = next(op for op in schedule.ops if op.name == name), {"M": rows}
-    entry = {"op": name, "dims": dims, "world": 2, "ranks": words_of(schedule, op, dims, 2)}
+    ranks = words_of(schedule, op, dims, 2, columns)
+    entry = {"op": name, "dims": dims, "world": 2, "columns": columns, "ranks": ranks}
     said = []
     for rank, (kernel, operation, words) in enumerate(notes_of(cls, change(instrumented(text, plant)), entry)):
         assert words
@@ -148,11 +151,12 @@ def said_of(sums, name, rows, plant="", change=lambda text: text):
     return said
 
 
+@pytest.mark.parametrize("columns", [WIDE, NARROW])
 @pytest.mark.parametrize("name", ["stays", "travels", "behind"])
 @pytest.mark.parametrize("rows", [1, 129, ROWS])
-def test_kernels_note_what_the_plan_says(sums, name, rows):
+def test_kernels_note_what_the_plan_says(sums, name, rows, columns):
     """Of 1 row the second rank has none, and of 129 it has half of a tile's."""
-    assert said_of(sums, name, rows) == []
+    assert said_of(sums, name, rows, columns=columns) == []
 
 
 PLANTED = {  # and what is said of it
@@ -167,9 +171,10 @@ PLANTED = {  # and what is said of it
 }
 
 
+@pytest.mark.parametrize("columns", [WIDE, NARROW])
 @pytest.mark.parametrize(("name", "plant"), PLANTED)
-def test_what_is_planted_in_them_is_found(sums, name, plant):
-    said = said_of(sums, name, ROWS, plant)
+def test_what_is_planted_in_them_is_found(sums, name, plant, columns):
+    said = said_of(sums, name, ROWS, plant, columns=columns)
     assert any(PLANTED[name, plant] in text for text in said), said
 
 
@@ -205,17 +210,33 @@ MUTANTS = {  # op, rows, function, text, other text, what is said
 }  # fmt: skip
 
 
+COUNTED = "tiles_of_chunk = (", "tiles_of_chunk = 0 * (columns := tl.cdiv(n, 256)) + ("
+OF_NARROW = {  # the same; with nothing to say of tiles of the plan's columns
+    "the producer counts tiles of the plan's columns": ("stays", 1, LOAD, *COUNTED, "is signalled after"),
+    "storers count them": ("behind", ROWS, KEEP, *COUNTED, "is signalled after"),
+    "storers of sums count them": ("travels", ROWS, KEEP, *COUNTED, "is signalled after"),
+    "tickets end with those of the plan's tiles": (
+        "behind", 129, LOAD, "tl.maximum(tl.cdiv(n, BN), 1)", "tl.maximum(tl.cdiv(n, 256), 1)", "is never whole"),
+    "rows lie where the plan's tiles have them": (
+        "behind", ROWS, KEEP, "columns = tl.maximum(tl.cdiv(n, BN), 1)", "columns = tl.maximum(tl.cdiv(n, 256), 1)",
+        "1) 2 times"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_fault_that_is_not_planted_is_found_too(sums, mutant):
     name, rows, function, old, new, expected = MUTANTS[mutant]
-
-    def change(text):
-        head, tail = text.split(f"def {function.format(name)}(")
-        assert old in tail
-        return f"{head}def {function.format(name)}({tail.replace(old, new, 1)}"
-
-    said = said_of(sums, name, rows, change=change)
+    said = said_of(sums, name, rows, change=within(function.format(name), old, new))
     assert any(expected in text for text in said), said
+
+
+@pytest.mark.parametrize("mutant", OF_NARROW)
+def test_a_fault_of_narrow_tiles_is_found(sums, mutant):
+    name, rows, function, old, new, expected = OF_NARROW[mutant]
+    change = within(function.format(name), old, new)
+    said = said_of(sums, name, rows, change=change, columns=NARROW)
+    assert any(expected in text for text in said), said
+    assert said_of(sums, name, rows, change=change) == []
 
 
 def test_what_has_no_place_in_kernels_that_add_up_is_refused(sums):
