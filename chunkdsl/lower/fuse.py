@@ -16,7 +16,6 @@ from chunkdsl.lower.beside import overlapped
 from chunkdsl.lower.choices import rows_tiling
 from chunkdsl.lower.facts import Refused
 from chunkdsl.lower.gates import settle_gate
-from chunkdsl.lower.in_place import left_in_place
 from chunkdsl.lower.kernel_tiles import KernelTiles
 from chunkdsl.lower.reserved import RESERVED
 from chunkdsl.plan.body import written_by
@@ -70,7 +69,7 @@ class OpBuilder(KernelTiles):
             choices=tuple(self.choices),
             over=tuple(self.program.mesh.axes[i].name for i in self.over) if len(self.program.mesh.axes) > 1 else (),
         )
-        return settle_kernels(left_in_place(made))
+        return settle_kernels(made)
 
     def _statement(self, target: str, value: Value) -> None:
         self.target = target

@@ -53,11 +53,11 @@ class Transports(LibraryLaunches):
         settle = Choices(value, f"{self.op.name}: all_gather({source})", self.report, self.choices, self.settled)
         row_bytes = self._high(cols) * value.type.dtype.bytes
         half, routing = routing is not None, routing or routing_of(value, self.program, settle)
+        stays = len(self.over) < 2 and not cols.sharded and may_stay(value, self.op, self._by_library)
         if not settle.ok:
             raise Refused
         if routing is None:
-            one_axis = len(self.over) < 2 and not cols.sharded
-            info = settle.gather(one_axis and may_stay(value, self.op) and value not in self.for_library)
+            info = settle.gather(stays)
             info["chunk"] = settle.chunk_rows(row_bytes, value in self.for_library)
         else:
             shard = layout.shard(evaluate(rows, self.highs), self.world)
@@ -76,6 +76,7 @@ class Transports(LibraryLaunches):
         self.slots.append(copies)
         self._words(info["chunk"], rows, f"all_gather({source})", value, layout)
         pull = routing.fetches if routing else info["side"] == "pull"
+        pushed = routing is None and info["via"] == "copy_engine" and not pull
         self.buffers.append(Buffer(name, "symmetric", dtype, "world", rows, cols, layout=layout))
         self.flags.append(Flags(f"{name}_arrived", "symmetric", "chunk", rows, info["chunk"], layout=layout))
         if pull:
@@ -91,7 +92,7 @@ class Transports(LibraryLaunches):
             side=info["side"],
             walk=None if routing else GATHER_PEERS[info["route"]],
             programs=info["place"].programs if info["place"] else 0,
-            source=name,
+            source=source if stays and pushed else name,
             buffer=name,
             dtype=dtype,
             cols=cols,

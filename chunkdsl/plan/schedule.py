@@ -88,8 +88,7 @@ class Operand:
     """What a tile reads. role: a, b, row (vector over columns), column, full (same shape as the tile), parts (a stage
     of partial sums); at (contracted over its rows) and fold (added up over its rows) of launches over rows.
     layout of its rows: plain (shard * S + r), padded (shard * stride + r, by slot),
-    block (r, by slot), own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension. `own`: the parameter
-    that has the rows of this rank's shard, which a padded source then lacks."""
+    block (r, by slot), own (r). `transposed`: b is [N, K]. `pick`: index of a leading dimension."""
 
     name: str
     role: str
@@ -99,7 +98,6 @@ class Operand:
     transposed: bool = False
     pick: int | None = None
     arrived: str | None = None  # flags that guard it
-    own: str | None = None
 
 
 @record
@@ -215,8 +213,8 @@ class Moves:
 @record
 class Staging:
     """Copy of this rank's shard of `source` into its own place of a gathered buffer, before anything is sent. With an
-    deal: of the part that it keeps, and of all of it to `sent`, where there is one. `in_place`: only `exact` makes it;
-    else nobody reads that place, as copies and tiles take the shard from `source`."""
+    deal: of the part that it keeps, and of all of it to `sent`, where there is one. Where `OpSchedule.stays` has the
+    buffer, only `exact` makes the copy."""
 
     name: str
     source: str
@@ -229,7 +227,6 @@ class Staging:
     line: int
     deal: Deal | None = None
     sent: str | None = None
-    in_place: bool = False
 
 
 @record
@@ -372,6 +369,13 @@ class OpSchedule:
     def nested(self) -> bool:
         """It communicates over two axes together, which cut shards one after the other."""
         return len(self.over) > 1
+
+    @property
+    def stays(self) -> dict[str, str]:
+        """The parameter that has the own shard of a gathered buffer, for the buffers whose copies take it from there:
+        tiles do too, and nothing writes or reads its place in the buffer (lower/in_place.py)."""
+        gathers = (m for n in self.launches for m in n.moves if m.kind == "gather")
+        return {m.buffer: m.source for m in gathers if m.source != m.buffer}
 
 
 @record

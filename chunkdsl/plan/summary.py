@@ -254,7 +254,7 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
     yield Started("open_call", "open", op.line, "takes the next epoch")
     for n in op.launches:
         g = Geometry.of(n.rows, n.space == "whole", op.pad, dims, plan.world, inner_of(op.over, dims), n.layout)
-        for s in (s for s in stagings(n) if not s.in_place):
+        for s in (s for s in stagings(n) if s.buffer not in op.stays):
             barrier = ", then an entry barrier" if s.wait_all else ""
             name, part = ("deal_block", "block") if s.deal else ("stage_shard", "shard")
             sent = f", all of it to {s.sent}" if s.sent else ""
@@ -266,7 +266,7 @@ def _started(op: OpSchedule, plan: Plan, rank: int, dims: Mapping[str, int]):
             made = [t for t in plan.tasks if t.rank == rank and t.kind == "move" and t.lane == f"copies {m.name}"]
             data = sum(any(not a.region.empty for a in t.accesses) for t in made)
             words = f"{data} cop{'y' if data == 1 else 'ies'} of chunks and {len(made)} of flag words"
-            words += f", from {m.source} itself" if m.kind == "gather" and m.source != m.buffer else ""
+            words += f", from {m.source} itself" if m.buffer in op.stays else ""
             yield Started(m.name, "copies", m.line, words, copies=data + len(made))
     if op.closing:
         yield Started("close_call", "close", op.line, "waits until every rank has finished reading")

@@ -41,13 +41,13 @@ def tile_accesses(f: Frame, rank: int, owner: int, taker: int, first: int, live:
 
 def operand_reads(f: Frame, rank: int, owner: int, first: int, live: int) -> list[Access]:
     """Rows first..live of shard `owner` of the left operand and of what the pointwise rest reads element by element."""
-    n, g, found = f.launch, f.geometry, []
+    n, g, found, stays = f.launch, f.geometry, [], f.op.stays
     for o in (n.a, *n.operands) if n.a else n.operands:
         kind = f.kinds.get(o.source)
         if kind is None or o.role not in ("a", "full"):
             continue
-        if o.own and owner == rank:
-            found += given_reads(f, o.own, o.source, rank, first, live)
+        if o.source in stays and owner == rank:
+            found += given_reads(f, stays[o.source], o.source, rank, first, live)
         elif o.source in f.deals:
             found += arrived(f, o.source, f.deals[o.source], rank, owner, first, live)
         elif kind == "symmetric":

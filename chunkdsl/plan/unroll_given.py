@@ -1,4 +1,4 @@
-"""Parameters of which a call reads the own shard where the caller has it (`Staging.in_place`): copies and tiles do.
+"""Parameters of which a call reads the own shard where the caller has it (`OpSchedule.stays`): copies and tiles do.
 
 The caller fills them before a call, and may do so again as soon as it has ended: nothing may read them then. Other
 parameters are not in the plan, as nothing that runs beside the stream reads them.
@@ -16,7 +16,7 @@ from chunkdsl.plan.unroll_frame import Frame
 
 
 def left_in_place(op: OpSchedule) -> list[Staging]:
-    return [s for n in op.launches for s in stagings(n) if s.in_place]
+    return [s for n in op.launches for s in stagings(n) if s.buffer in op.stays]
 
 
 def given_buffers(op: OpSchedule, world: int, bounds: Mapping[str, int]) -> Iterator[Buffer]:

@@ -19,7 +19,7 @@ from chunkdsl.plan.unroll_hops import add_hop, pieces
 
 def add_staging(f: Frame, rank: int, s: Staging) -> None:
     """This rank's shard goes to its own place of the gathered buffer, before anything is sent; unless it stays."""
-    if s.in_place:
+    if s.buffer in f.op.stays:
         return
     book, ranks = f.book, range(f.world)
     accesses = stage(f, rank) if s.deal else _staged_shard(f, rank, s)
@@ -97,7 +97,7 @@ def _gather(f: Frame, m: Moves, rank: int, step: int, peer: int, lane: str, begi
         accesses, waits = (), ready
         if first < end:
             to, of = (Region(m.buffer, r, f.slot, at + first, at + end, 0, width) for r in (reader, holder))
-            if m.source != m.buffer:  # a parameter: the shard is where the caller has it
+            if m.buffer in f.op.stays:  # the shard is where the caller has it
                 of = Region(m.source, rank, 0, first, end, 0, width)
             accesses = (Access(Act.COPY, to, of),)
         if m.ring and step:  # forwards what the left neighbour sent

@@ -208,7 +208,7 @@ def render_op(op: OpSchedule, schedule: Schedule, proven: tuple[int, ...], given
         beside=[f"{v.launch.name}_movers" for v in views if v.warps and v.own_last],
         host_word=any(v.copies for v in views),
         gathered=gathered(op),
-        stays=[s.source for n in op.launches for s in stagings(n) if s.in_place],
+        stays=list(op.stays.values()),
         stage_block=(stage_tiling(op).piece_rows, stage_tiling(op).piece_cols),
         matrices=matrices(op),
         whole=whole_blocks(op),
@@ -260,7 +260,7 @@ def gathered(op: OpSchedule) -> list[tuple[str, str, str, tuple[str, ...]]]:
     found = []
     for n in op.launches:
         for s in stagings(n):
-            if not (s.deal or s.in_place) and s.source in names:
+            if not s.deal and s.buffer not in op.stays and s.source in names:
                 rows, before = cut_before(s.rows)
                 found.append((s.source, s.buffer, rows.name if isinstance(rows, DimRef) else "", before))
     return found

@@ -64,6 +64,7 @@ class LaunchView:
     def __init__(self, launch: Launch, op: OpSchedule, sites: dict[str, int]) -> None:
         self.launch, self.op, self.sites, self.warps = launch, op, sites, launch.warps
         self.buffers = {b.name: b for b in op.buffers}
+        self.own = launch.a and op.stays.get(launch.a.source)  # has the own shard of its left operand
         self.flags = {f.name: f for f in op.flags}
         self.pitched = set(self.buffers)
         self.moves = tuple(m for m in launch.moves if m.via != "copy_engine")
@@ -281,7 +282,7 @@ class LaunchView:
             yield from self._moves(m)
 
     def _operands(self):
-        n = self.launch
+        n, own = self.launch, self.own
         if self.body:
             for name, text, integer in self.body.arguments():
                 yield Argument(name, text, "None", integer)
@@ -289,7 +290,7 @@ class LaunchView:
             kind = b.role if b.role in ("a", "at") else "bt" if b.transposed else "b"
             text = f'"{kind}", {{}}, constants, {self.tma}, {self._logical_cols(b)})'
             fused = f"warp_matrix(self, {text.replace('constants', 'chosen')}" if self.warps else f"self.matrix({text}"
-            tensors = {b.name: self._tensor(b)} | ({f"{b.name}_own": self._source(b.own)} if b.own else {})
+            tensors = {b.name: self._tensor(b)} | ({f"{b.name}_own": self._source(own)} if b is n.a and own else {})
             for name, tensor in tensors.items():
                 yield Argument(name, fused.format(tensor), f"self.matrix({text}".format(tensor))
             yield Argument(f"{b.name}_pitch", f"pitch_of({self._tensor(b)})", f"pitch_of({self._tensor(b)})", True)

@@ -46,10 +46,12 @@ def schedule(text):
 
 def stays(text):
     (op,) = schedule(text).ops
-    staged = [n.staging for n in op.launches if n.staging]
-    left = [n.a.own for n in op.launches if n.a and n.a.own]
-    assert bool(left) == any(s.in_place for s in staged) and all(s.ready is None for s in staged if s.in_place)
-    return bool(left)
+    staged = {n.staging.buffer: n.staging for n in op.launches if n.staging}
+    for buffer, source in op.stays.items():
+        readers = [n.a for n in op.launches if n.a and n.a.source == buffer]
+        assert readers and {(o.role, o.layout) for o in readers} == {("a", "padded")}
+        assert staged[buffer].source == source and staged[buffer].ready is None
+    return bool(op.stays)
 
 
 FITS = {
@@ -68,6 +70,9 @@ STAGED = {
     "    y = g @ w.T with tiles\n    k = relu(g) }\n",
     "computed": "op f(x, w) -> y { y = all_gather(relu(x)) @ w.T with small { side = push } }\n",
     "by the library": UP.replace("small { %s }", "{ compute = library, side = push }"),
+    "by the library where it is written again": "op f(x, w, u) -> y, k {\n"
+    "    y = all_gather(x) @ w.T with tiles { side = push }\n"
+    "    k = all_gather(x) @ u.T with { side = push, compute = library } }\n",
     "contracted over its rows": DECLARED + "op f(x, r) -> y { y = all_gather(x).T @ r with small { side = push } }\n",
     "on the right": "op f(x, w) -> y { y = w @ all_gather(x).T with small { side = push } }\n",
 }
