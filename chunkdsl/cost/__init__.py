@@ -8,6 +8,7 @@
     predict.py      totals: exposed communication, the ideal, the baseline
     baseline.py     the same op as a library runs it: whole collectives, whole products
     choose.py       what `auto` becomes
+    forms.py        which ends of a reduction are held against each other, and where
 
 Needs neither torch nor a GPU. Its error against measurements: tests/bench/MODEL.md.
 """

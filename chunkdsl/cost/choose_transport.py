@@ -1,4 +1,5 @@
-"""What `auto` becomes for a collective: route, via, place, chunk and buffers, whatever its route is.
+"""What `auto` becomes for a collective: route, via, place, chunk and buffers, whatever its route is; of a reduction
+behind a product then `algorithm` and `add`.
 
 Each value that is not the simplest must earn it: a time counts (1 + gain) times as much for every key that differs
 (`gain` of data/choices.toml), and the least such time is taken. Tried are
@@ -6,7 +7,9 @@ Each value that is not the simplest must earn it: a time counts (1 + gain) times
 1. all groups (route, via, kind of place) with the simplest number of programs and chunk;
    (routes of two tiers also with a number of chunks, which weaves the tiers);
 2. of the best GROUPS of them, unless one is far behind: every number of programs, with the best of these every chunk;
-3. with the best of all: every number of buffers.
+3. with the best of all: every number of buffers;
+4. with all of that the forms of forms.py, where it has any. Each that is faster at all takes the place of the rules',
+   since predictions had the order right wherever it was measured; and another that is clearly faster that of the first.
 
 A spec that writes a key restricts what may be taken and nothing else: groups are ranked, programs and buffers tried as
 if it had not, so that the values which were chosen may be written down one by one and the others stay. A value that is
@@ -19,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from chunkdsl.cost.constants import margin
+from chunkdsl.cost.forms import FORM_KEYS, Form, by_warps, forms_of
 from chunkdsl.cost.transports import (
     BUFFERS,
     PROGRAMS,
@@ -66,7 +70,10 @@ class TransportTrials(Trials):
             keys.append("chunk")
         if v.policy.buffers in BUFFERS:
             keys.append("buffers")
-        return without(v.policy, *keys)
+        return without(v.policy, *keys, *(FORM_KEYS if self.forms(v) else ()))
+
+    def forms(self, v: Value) -> tuple[Form, ...]:
+        return forms_of(v.kind, self.world, self.machine)
 
     def chunks(self, v: Value) -> list:
         """The chunks that are tried, those of the rules first."""
@@ -97,11 +104,16 @@ class TransportTrials(Trials):
 
 
 class _Search:
-    """Of one collective. `allowed`: whether the spec leaves room for some values."""
+    """Of one collective. `allowed`: whether the spec leaves room for some values. `held`: with the form that the spec
+    writes from the start, as it goes with none of the transports that are best for that of the rules."""
 
-    def __init__(self, trials: TransportTrials, v: Value) -> None:
+    def __init__(self, trials: TransportTrials, v: Value, held: bool = False) -> None:
         self.trials, self.v = trials, v
         self.policy = trials.bare(v)
+        if held:
+            self.policy = replace(self.policy, algorithm=v.policy.algorithm, add=v.policy.add)
+        self.forms = () if held else tuple(f for f in trials.forms(v) if _goes_with(f, v.policy))
+        self.ruled = bool(self.forms) and self.forms[0] == trials.forms(v)[0]
         self.kind = v.policy.place.kind if v.policy.place else None
         self.writes = {key: given for key in KEYS if (given := getattr(v.policy, key)) is not None}
         if v.policy.place and not v.policy.place.counted:  # the number is open
@@ -114,6 +126,8 @@ class _Search:
         rule = trials.rules.get((v, "buffers"), (None,))[0]
         self.simple = simplest(v, trials.op, self.chunks[0], rule)
         self.tried: list[tuple[float, Values]] = []
+        self.form: Form = self.forms[0] if self.forms else ()
+        self.instead: _Search | None = None
         self.factor = 1 + margin("gain")
 
     def settle(self) -> Iterator[tuple[tuple[Value, str], Settled]]:
@@ -123,17 +137,61 @@ class _Search:
             return
         found = [(key, best) for key in KEYS[:-1]]
         if best.group.via != "copy_engine" and "buffers" not in self.writes:
-            found.append(("buffers", self._best(replace(best, buffers=n) for n in BUFFERS)))
+            best = self._best(replace(best, buffers=n) for n in BUFFERS)
+            found.append(("buffers", best))
+        ends = {f: us for f in self.forms if (us := self._time_of(best, f)) is not None}
+        if self.forms and not ends:
+            self.instead = _Search(self.trials, self.v, held=True)
+            yield from self.instead.settle()
+            return
         by_rule = self.trials.time(self.v, {}, self.v.policy)
         for key, values in found:
             if key not in self.writes and (told := self._settled(key, values, by_rule)):
                 yield (self.v, key), told
+        if ends:
+            self.form = self._form(best, ends)
+            yield from self._settled_form(ends)
 
     def open_values(self) -> list[tuple[float, dict[str, object]]]:
         list(self.settle())  # which tries them
-        found = sorted((t for t in self.tried if self._allowed(t[1])), key=lambda t: t[0])
-        return [(us, {key: x.of(key) for key in KEYS if key not in self.writes and x.of(key) is not None})
-                for us, x in found]  # fmt: skip
+        if self.instead:
+            return self.instead.open_values()
+        tried = [(us, x, self._open_form(x)) for us, x in self.tried if self._allowed(x)]
+        found = sorted(((self._time_of(x, form) if form else us, x, form) for us, x, form in tried), key=lambda t: t[0])
+        return [(us, {key: x.of(key) for key in KEYS if key not in self.writes and x.of(key) is not None} | dict(form))
+                for us, x, form in found]  # fmt: skip
+
+    def _open_form(self, values: Values) -> Form:
+        """What the form that was chosen, if it is legal with these values, says of keys that the spec leaves open."""
+        if self.ruled and self.form != self.forms[0] and self._time_of(values, self.form) is not None:
+            return tuple((k, x) for (k, x), rule in zip(self.form, self.forms[0], strict=True) if (k, x) != rule)
+        return ()
+
+    def _form(self, values: Values, ends: dict[Form, float]) -> Form:
+        """The one to take: of those that are faster than the rules' the first, or a later one that is so clearly."""
+        first = next(iter(ends))
+        best, least = first, ends[first] / (1 + margin("form")) if self.ruled else ends[first]
+        for form, us in ends.items():
+            if form != first and us < least and self._by_warps(values, form):
+                best, least = form, us / self.factor
+        return best
+
+    def _settled_form(self, ends: dict[Form, float]) -> Iterator[tuple[tuple[Value, str], Settled]]:
+        mine, us = dict(self.form), ends[self.form]
+        for key, value in mine.items():
+            told = getattr(self.v.policy, key) is None and (key == "algorithm" or mine.get("algorithm") != "one_shot")
+            others = [(t, dict(form)[key]) for form, t in ends.items() if dict(form)[key] != value]
+            if not told or not others:
+                continue
+            other, text = min(others)
+            rule = value == dict(self.forms[0])[key] and self.ruled
+            why = "" if rule else self.trials.gain(us, ends[self.forms[0]])
+            yield (self.v, key), Settled(None if rule else value, value, why, text, other / us - 1)
+
+    def _by_warps(self, values: Values, form: Form) -> bool:
+        found = {(self.v, key): Settled(value, "", "") for key, value in values.settled().items() if value is not None}
+        made = self.trials.schedule(found, self.trials.policies | {self.v: replace(self.policy, **dict(form))})
+        return made is not None and by_warps(made, self.trials.world, self.trials.dims, self.trials.machine)
 
     def _groups(self) -> list[Group]:
         """Those of step 2 that the spec leaves room for, or the best one that it does."""
@@ -177,6 +235,10 @@ class _Search:
         us = self._time(values)
         return None if us is None else us * self.factor ** moved(values, self.simple)
 
+    def _time_of(self, values: Values, form: Form) -> float | None:
+        """As if the spec wrote the form: None where that is refused."""
+        return self.trials.time(self.v, values.settled(), replace(self.policy, **dict(form)))
+
     def _time(self, values: Values) -> float | None:
         us = self.trials.time(self.v, values.settled(), self.policy)
         if us is not None and (us, values) not in self.tried:
@@ -200,3 +262,7 @@ class _Search:
         other, text = min(others, default=(us, ""))
         why = self.trials.gain(us, by_rule) if value is not None and by_rule else ""
         return Settled(value, shown, why, text, other / us - 1)
+
+
+def _goes_with(form: Form, policy: Policy) -> bool:
+    return all(getattr(policy, key) in (None, value) for key, value in form)

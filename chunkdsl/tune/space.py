@@ -43,8 +43,10 @@ REDUCTIONS: tuple[Part, ...] = (
     (("place", "own_sms(16)"), ("via", "tma")),
     (("side", "pull"),),
     (("algorithm", "one_shot"),),
+    (("algorithm", "two_shot"),),
     (("order", "interleaved"),),
     (("add", "in_tiles"),),
+    (("add", "behind"),),
 )
 PRODUCTS: tuple[Part, ...] = (
     (("compute", "library"),),

@@ -71,9 +71,13 @@ def total(schedule, rows):
     return ending(simulate(op, plan, machine_for(schedule, op, bound)))
 
 
-def keys_of(family, found):
+def keys_of(family, found, world):
     by_program = KEYS[family] is ARRIVING and found["via"].shown == "ldst"
-    return KEYS[family] | ({"place", "buffers"} if by_program else set())
+    more = {"place", "buffers"} if by_program else set()
+    if world == 2 and KEYS[family] == KEYS["reduce_scatter"]:  # forms.py
+        more |= {"algorithm"} if family == "all_reduce" else {"add"}
+        more |= {"add"} if "algorithm" in found and found["algorithm"].shown == "two_shot" else set()
+    return KEYS[family] | more
 
 
 @pytest.mark.parametrize("family", OPS)
@@ -82,7 +86,7 @@ def keys_of(family, found):
 def test_what_is_chosen_is_never_predicted_slower_than_its_runner_up(family, world, rows):
     checked = checked_of(family, world, rows)
     found = {key: s for (_, key), s in choose(checked.program, checked.schedule).items()}
-    assert set(found) <= keys_of(family, found)
+    assert set(found) <= keys_of(family, found, world)
     for key, s in found.items():
         assert s.margin >= 1 / (1 + margin("gain")) ** 4 - 1 or key == "fuse_from", (key, s)
     by_rule = checked.schedule
@@ -96,7 +100,7 @@ def test_what_is_chosen_is_never_predicted_slower_than_its_runner_up(family, wor
 def test_every_key_has_a_runner_up_and_every_rank_the_same_choice(family):
     checked = checked_of(family, 2, 512)
     found = {key: s for (_, key), s in choose(checked.program, checked.schedule).items()}
-    assert set(found) == keys_of(family, found)
+    assert set(found) == keys_of(family, found, 2)
     assert all(s.runner_up for key, s in found.items() if key != "fuse_from")
     seen = []
     for rank in (0, ranks_of(checked.schedule.world) - 1):
@@ -117,10 +121,11 @@ def test_gathers_over_two_axes_go_by_tiers_unless_copy_engines_shall_carry_them(
 
 
 def test_reductions_keep_their_bits():
-    """No ring and no tiers, which round or add otherwise; and two rounds only where nothing follows the sum."""
+    """No ring and no tiers, which round or add otherwise; and of small ones two rounds only where nothing follows the
+    sum."""
     for family in ("reduce_scatter", "all_reduce", "one of two axes", "small all_reduce, any validity"):
         checked = checked_of(family, 2, 512)
         found = {key: s for (_, key), s in choose(checked.program, checked.schedule).items()}
-        assert "algorithm" not in found
+        assert "algorithm" not in found or family == "all_reduce"
         shown = [text for s in found.values() for text in (s.shown, s.runner_up)]
         assert not any(text.startswith(("ring", "hierarchical")) for text in shown)
