@@ -217,7 +217,7 @@ class Transports(LibraryLaunches):
         if why_not:
             settle.refuse_transport("add = in_tiles", why_not, "add")
             raise Refused
-        self.launches[-1] = replace(total, within=True, sums=replace(total.sums, own_here=True))
+        self.launches[-1] = replace(total, within=product.name, sums=replace(total.sums, own_here=True))
 
     def _hand_out(self, value: Value, reduction: Value, routing: Routing, total: str, name: str, destination) -> None:
         """The second half of an all-reduce along a plan: a gather of `total`, which holds the own rows of `value`."""

@@ -251,8 +251,8 @@ class Launch:
     ("" if specialised warps can compute them; see tile_kernels.py). `library`: its product is the library's, a call
     for each chunk that arrives or leaves, on the stream, one after the other: its tiles. `interleaved`: its tiles go
     through all shards in bands of the rows of an `out_chunk`, in each in `walk` order. `beside`: it starts once all
-    programs of the launch ahead run, and waits for what these make by flags, not for their end. `within`: its rows are
-    made by the own tiles of the product ahead, each once the others' addends are here; it runs by itself in `exact`."""
+    programs of the launch ahead run, and waits for what these make by flags, not for their end. `within`: the product
+    whose own tiles make its rows, each once the others' addends are here; it runs by itself in `exact`."""
 
     name: str
     line: int
@@ -286,7 +286,7 @@ class Launch:
     library: bool = False
     interleaved: bool = False
     beside: bool = False
-    within: bool = False
+    within: str | None = None
 
     @property
     def warps(self) -> bool:

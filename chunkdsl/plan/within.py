@@ -16,9 +16,8 @@ WHOLE_ROWS = ("rms_norm", "rms_norm_grad")
 
 
 def sum_within(op: OpSchedule, launch: Launch) -> Launch | None:
-    """The launch behind a product whose rows its own tiles make, if there is one."""
-    pairs = zip(op.launches, op.launches[1:], strict=False)
-    return next((n for product, n in pairs if n.within and product.name == launch.name), None)
+    """The launch whose rows the own tiles of this one make, if there is one."""
+    return next((n for n in op.launches if n.within == launch.name), None)
 
 
 def why_not_within(product: Launch, total: Launch) -> str:

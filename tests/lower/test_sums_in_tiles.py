@@ -11,6 +11,7 @@ from chunkdsl.pipeline import check_source
 from chunkdsl.plan.plan import Act
 from chunkdsl.plan.summary import summarise
 from chunkdsl.plan.unroll import unroll
+from chunkdsl.plan.within import sum_within
 from chunkdsl.report.plan_text import render
 from chunkdsl.source import Source
 
@@ -62,7 +63,7 @@ def test_tiles_of_the_own_shard_come_last_and_wait_for_the_addends_of_the_others
     schedule, found = checked()
     assert not found
     product, total = schedule.ops[0].launches
-    assert total.within and not product.within
+    assert total.within == product.name and product.within is None
     made = unroll(schedule, schedule.ops[0], 4, [{"M": 4 * 40}], {"M": 300})
     assert not [t for t in made.tasks if t.kind == "reduce"], "no launch adds up"
     tiles = [t for t in made.tasks if t.kind == "tile" and t.rank == 1]
@@ -83,6 +84,14 @@ def test_it_is_proven(total, more):
     assert not found and schedule.ops[0].launches[1].within
     for verdict in prove_worlds(schedule, (1, 2, 4, 8)):
         assert verdict.proven, verdict
+
+
+def test_a_product_has_the_sum_that_names_it_wherever_that_lies():
+    (op,) = checked()[0].ops
+    product, total = op.launches
+    other = replace(product, name="f_other")
+    apart = replace(op, launches=(product, other, total))
+    assert [sum_within(apart, n) for n in apart.launches] == [total, None, None]
 
 
 def test_it_is_proven_over_two_axes():
