@@ -23,11 +23,11 @@ behind the wait for some words as the plan has; a half is complete behind its fo
 none where it has no rows.
 
 What notes do not see: which rows are added, from where and into what, and in which order of ranks (the bits that
-check_ranks.py compares); which of the tiles that wait for the same words has a fault; what the compiler or the memory
-makes of the order in the text, as notes say when a partition came by (the lints read what was compiled): that loads of
-addends stay behind the acquire, and that the stores of a tile have ended where it is said to be complete. `early` of a
-chunk whose tiles are all stored by then leaves the notes of one that is right, and so does `add` where no program has
-two own tiles of a sum that stays: more rows show both.
+check_ranks.py compares, and test_gluon_values.py without a GPU); which of the tiles that wait for the same words has a
+fault; what the compiler or the memory makes of the order in the text, as notes say when a partition came by (the lints
+read what was compiled): that loads of addends stay behind the acquire, and that the stores of a tile have ended where
+it is said to be complete. `early` of a chunk whose tiles are all stored by then leaves the notes of one that is right,
+and so does `add` where no program has two own tiles of a sum that stays: more rows show both.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import torch
 
@@ -75,18 +76,21 @@ class Pointer:
 
 
 class Barrier:
-    """An mbarrier: a round is over when all of its arrivals are there."""
+    """An mbarrier: a round is over when all of its arrivals are there, and the bytes that they announced."""
 
     def __init__(self):
-        self.rounds, self.missing, self.turn = 0, 1, threading.Condition()
+        self.rounds, self.missing, self.owed, self.turn = 0, 1, 0, threading.Condition()
 
     def init(self, count):
         self.count = self.missing = count
 
-    def arrive(self, count=1, pred=True):
+    def arrive(self, count=1, pred=True, owing=0):
         with self.turn:
             self.missing -= count if pred else 0
-            if self.missing == 0:
+            self.owed += owing
+            if self.owed < 0:
+                raise ValueError(f"{-self.owed} bytes come that nobody announced")
+            if self.missing == self.owed == 0:
                 self.rounds, self.missing = self.rounds + 1, self.count
                 self.turn.notify_all()
 
@@ -113,6 +117,8 @@ class Shared:
 
 class Memory:
     """All words of all ranks by address, and the language as kernels see it."""
+
+    REPLACED: ClassVar = {"left_right": lambda _: (nothing, nothing), "fetch_rows": nothing}  # functions of tiles
 
     def __init__(self):
         self.words, self.lock, self.here = {}, threading.RLock(), threading.local()
@@ -190,8 +196,12 @@ class Memory:
         module = ast.parse(functions)
         for function in module.body:
             function.decorator_list = []
-        exec(compile(module, "kernels", "exec", annotations.compiler_flag), names)
-        names |= {"left_right": lambda _: (nothing, nothing), "fetch_rows": nothing}
+        for node in (node for node in ast.walk(module) if isinstance(node, ast.Assign)):
+            if isinstance(node.value, ast.Constant) and type(node.value.value) is int:  # a kernel may cast it
+                node.value = ast.Call(ast.Name("Number", ast.Load()), [node.value], [])
+        names["Number"] = Number
+        exec(compile(ast.fix_missing_locations(module), "kernels", "exec", annotations.compiler_flag), names)
+        names |= self.REPLACED
         return names
 
     def launches(self, kernel, programs, args, constants) -> list:
@@ -207,6 +217,17 @@ class Memory:
                 self.words.update({value.data_ptr() + 8 * i: a for i, a in enumerate(value.tolist())})
             return Pointer(Number(value.data_ptr()), value.dtype.itemsize)
         return Number(value) if isinstance(value, int) else nothing
+
+
+def within(function, old, new):
+    """A change of a module's text, at one place of one function, to plant a fault there."""
+
+    def change(text):
+        head, tail = text.split(f"def {function}(")
+        assert old in tail.split("\n\n\n")[0], f"{function} has no {old}"
+        return f"{head}def {function}({tail.replace(old, new, 1)}"
+
+    return change
 
 
 def run_all(bodies) -> None:
@@ -258,7 +279,7 @@ def notes_of(cls, text: str, entry: dict, programs: int = 2) -> list[tuple]:
     kernels = memory.kernels(text)
     for rank in range(entry["world"]):
         machine = Rank(board, rank, entry["world"], programs)
-        op = getattr(cls(machine=machine, **entry["dims"]), entry["op"])
+        op = getattr(cls(machine=machine, timeout=PATIENCE, **entry["dims"]), entry["op"])
         tensors = (*op.PARAMETERS.values(), *op.RESULTS.values())
         op.run(True, 1, entry["dims"], *(blank(op.local_shape(shape, entry["dims"]), t) for t, shape in tensors))
         ((kernel, *launch),) = machine.kept

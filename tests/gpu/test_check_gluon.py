@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from check_gluon import SIGNAL, STORED, WAIT, WHOLE, differences, early, flags_at, instrumented, noted
-from gluon_in_python import notes_of
+from gluon_in_python import notes_of, within
 from planned_words import planned_words, words_of
 
 from chunkdsl import pipeline
@@ -176,17 +176,6 @@ PLANTED = {  # and what is said of it
 def test_what_is_planted_in_them_is_found(sums, name, plant, columns):
     said = said_of(sums, name, ROWS, plant, columns=columns)
     assert any(PLANTED[name, plant] in text for text in said), said
-
-
-def within(function, old, new):
-    """Another text of one function, once."""
-
-    def change(text):
-        head, tail = text.split(f"def {function}(")
-        assert old in tail
-        return f"{head}def {function}({tail.replace(old, new, 1)}"
-
-    return change
 
 
 KEEP, LOAD, ADD = (f"{{}}_y_partial_{what}" for what in ("keep", "load", "add_piece"))
