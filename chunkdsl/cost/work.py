@@ -72,11 +72,14 @@ class Work:
             return found.programs
         taken = sum(x.programs for x in self.plan.lanes if x.launch == found.launch)
         most, n = max(1, self.machine.gpu.multiprocessors - taken), self.launches.get(lane)
-        tiles = self._counts[lane, rank]
-        if n and tiles and (shape := self._shape(n, rank)):
-            tiles = self._narrowed(tiles, n, rank, shape)
-            return -(-tiles // -(-tiles // most))
-        return most
+        tiles = self._made(lane, rank)
+        return -(-tiles // -(-tiles // most)) if n and tiles and self._shape(n, rank) else most
+
+    def _made(self, lane: str, rank: int) -> int:
+        """Tiles of a lane, of the shape that its kernel has."""
+        tiles, n = self._counts[lane, rank], self.launches.get(lane)
+        shape = self._shape(n, rank) if n else None
+        return self._narrowed(tiles, n, rank, shape) if shape else tiles
 
     def beside(self, lane: str) -> str:
         """The lane of tiles whose multiprocessors those of `lane` get as they become free: the first of the launches
@@ -91,7 +94,7 @@ class Work:
         """Multiprocessors that the programs of a launch of tiles leave free. One of products holds all registers of
         its own."""
         taken = sum(x.programs for x in self.plan.lanes if x.launch == self.lanes[lane].launch)
-        used = min(self.programs(lane, rank), self._counts[lane, rank])
+        used = min(self.programs(lane, rank), self._made(lane, rank))
         return max(0, self.machine.gpu.multiprocessors - taken - used)
 
     def queue(self, i: int) -> str:

@@ -18,6 +18,7 @@ from layer_rows import LARGE, NVLINK, STEMS, Ranking, call_us, checked_spec, ran
 from chunkdsl.cost import work
 from chunkdsl.cost.constants import margin
 from chunkdsl.plan import tile_kernels
+from chunkdsl.plan.unroll import unroll
 
 SIZES = (2048, 4096, 8192)  # what mutants are judged by
 
@@ -81,6 +82,14 @@ def test_a_launch_beside_a_product_gets_the_multiprocessors_that_it_leaves(monke
     shared = call_us(made, op, {"M": 8192})
     monkeypatch.setattr(work.Work, "beside", lambda *_: "")
     assert 4 < shared - call_us(made, op, {"M": 8192}) < 40
+
+
+def test_narrow_tiles_leave_what_their_own_programs_do():
+    """512 rows are 64 tiles of the plan's, and 128 narrow ones, each of a program."""
+    schedule, lane = checked_spec("layers_ar_one"), "oneshot_14336_y_partial tiles"
+    op = next(o for o in schedule.ops if o.name == "oneshot_14336")
+    made = work.Work(op, unroll(schedule, op, 2, [{"M": 512}]), NVLINK)
+    assert made.programs(lane, 0) == 128 and made.spare(lane, 0) == 4
 
 
 def test_the_rows_are_those_of_the_results():
