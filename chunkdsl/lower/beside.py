@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from chunkdsl.plan.kinds import kind_of
 from chunkdsl.plan.schedule import Launch
 
 
@@ -23,7 +24,7 @@ def overlapped(launches: list[Launch], parameters: set[str]) -> tuple[Launch, ..
 
 def _may_overlap(ahead: Launch, n: Launch, parameters: set[str]) -> bool:
     read = {o.source for o in n.operands if o.source not in parameters and o.source != ahead.destination.buffer}
-    if n.within or n.products or n.over or n.fold or n.ahead or n.body or n.staging or n.moves or read:
+    if n.within or kind_of(n) != "elements" or n.staging or n.moves or read:
         return False
     carried = any(m.via != "copy_engine" for m in ahead.moves)
     if n.chunk_flags is None or n.chunk_flags != ahead.destination.arrived or carried:

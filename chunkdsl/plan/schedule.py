@@ -28,6 +28,7 @@ from chunkdsl.ir.types import DimRange, Mesh, SymSize
 from chunkdsl.plan.ahead import Ahead
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.extents import Deal, Extent, OverRows, Relay, Result
+from chunkdsl.plan.kinds import kind_of
 from chunkdsl.plan.routes import Walk
 from chunkdsl.plan.settled import Choice, Gate, Tuning
 from chunkdsl.record import record
@@ -302,7 +303,7 @@ class Launch:
     def crowd(self) -> int:
         """Programs of a multiprocessor: many of tiles that only read, add and store, and wait for no other tile of the
         launch, as one alone would wait for memory most of the time."""
-        return 1 if self.products or self.moves or self.body or self.over or self.ahead or self.fold else CROWD
+        return 1 if self.moves or kind_of(self) != "elements" else CROWD
 
     @property
     def rounds(self) -> bool:
@@ -372,10 +373,9 @@ class OpSchedule:
 
     @property
     def stays(self) -> dict[str, str]:
-        """The parameter that has the own shard of a gathered buffer, for the buffers whose copies take it from there:
-        tiles do too, and nothing writes or reads its place in the buffer (lower/in_place.py)."""
-        gathers = (m for n in self.launches for m in n.moves if m.kind == "gather")
-        return {m.buffer: m.source for m in gathers if m.source != m.buffer}
+        """Gathered buffers whose own shard stays in a parameter, where copies and tiles take it (lower/in_place.py)."""
+        moves = (m for n in self.launches for m in n.moves)
+        return {m.buffer: m.source for m in moves if m.kind == "gather" and m.source != m.buffer}
 
 
 @record

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 from chunkdsl.ir.layouts import CONTIGUOUS
+from chunkdsl.plan.kinds import kind_of
 from chunkdsl.plan.schedule import Launch, Moves, OpSchedule
 from chunkdsl.plan.within import sum_within
 from chunkdsl.record import record
@@ -70,12 +71,9 @@ def movers_beside(launch: Launch) -> tuple[Moves, ...]:
 def why_not_warps(launch: Launch, op: OpSchedule) -> str:
     """Why a launch's tiles are the Triton kernel's on every target; "" if specialised warps can compute them."""
     n, d, t = launch, launch.destination, launch.tiling
-    if n.library:
-        return "its product is the library's"
-    if n.body:
-        return "its tiles are a user's kernel"
-    if not n.products or n.over or n.fold or n.ahead:
-        return "its tiles are no plain product"
+    if (kind := kind_of(n)) != "product":
+        other = {"library": "its product is the library's", "kernel": "its tiles are a user's kernel"}
+        return other.get(kind, "its tiles are no plain product")
     if len(n.products) > 1:
         return "two products share its tiles: their accumulators fill the registers"
     if n.a.dtype not in ("bf16", "f16") or n.products[0].b.dtype != n.a.dtype or d.dtype not in ("bf16", "f16"):

@@ -9,6 +9,7 @@ No rank waits for a tile that comes behind one of its own shard, so nothing wait
 from __future__ import annotations
 
 from chunkdsl.ir.layouts import CONTIGUOUS
+from chunkdsl.plan.kinds import kind_of
 from chunkdsl.plan.routes import SCATTER_ORDER
 from chunkdsl.plan.schedule import Launch, OpSchedule
 
@@ -24,7 +25,7 @@ def why_not_within(product: Launch, total: Launch) -> str:
     """Why the tiles of `product` cannot make the rows of `total`, the launch that adds up what they send; "" if they
     can."""
     n, d = product, product.destination
-    if n.library or n.body or not n.products or n.over or n.ahead:
+    if kind_of(n) != "product":
         return "the addends are no product of emitted tiles over whole rows"
     if d.kind != "push" or d.everyone or total.sums.ring or total.sums.routing:
         return "only tiles that are pushed to the shard's owner leave the own ones to be added up"

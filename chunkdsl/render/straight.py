@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chunkdsl.ir.layouts import CONTIGUOUS
 from chunkdsl.plan.exchange import Exchange
+from chunkdsl.plan.kinds import kind_of
 from chunkdsl.plan.schedule import Launch, OpSchedule
 
 
@@ -41,7 +42,7 @@ def sum_alone(op: OpSchedule, x: Exchange) -> bool:
 
 def passes(launch: Launch, dtype: str) -> bool:
     """Is the value of a launch what its product or its collective gives, on rows in their order?"""
-    more = launch.over or launch.fold or launch.body or launch.ahead or launch.destination.deal
+    more = kind_of(launch) in ("kernel", "over_rows", "ahead") or launch.destination.deal
     more = more or (launch.staging and launch.staging.deal) or launch.layout != CONTIGUOUS
     given = {("load", o.name) for o in launch.operands if o.arrived} | {("round", dtype)}
     return not more and all((s.op, s.args[-1]) in given for s in launch.epilogue)
