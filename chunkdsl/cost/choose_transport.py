@@ -25,13 +25,13 @@ from chunkdsl.cost.constants import margin
 from chunkdsl.cost.forms import FORM_KEYS, Form, by_warps, forms_of
 from chunkdsl.cost.transports import (
     BUFFERS,
-    PROGRAMS,
     WOVEN,
     Group,
     Values,
     chunks_like,
     groups_of,
     moved,
+    programs_of,
     simplest,
     text_of,
     up_for_choice,
@@ -65,7 +65,7 @@ class TransportTrials(Trials):
         return _Search(self, v).open_values() if any((v, key) in self.rules for key in KEYS) else []
 
     def bare(self, v: Value) -> Policy:
-        keys = list(up_for_choice(v.policy, self._groups(v)))
+        keys = list(up_for_choice(v.policy, self._groups(v), programs_of(self.machine.link)))
         if v.policy.chunk in (*self.chunks(v), *self.woven(v)):
             keys.append("chunk")
         if v.policy.buffers in BUFFERS:
@@ -89,7 +89,7 @@ class TransportTrials(Trials):
         return WOVEN if v.kind == "all_gather" and any(map(weaves, self._groups(v))) else ()
 
     def _groups(self, v: Value) -> tuple[Group, ...]:
-        return groups_of(v, self.op, self.by_rule.nested)
+        return groups_of(v, self.op, self.by_rule.nested, self.machine.link)
 
     def ranked(self, v: Value) -> tuple[Group, ...]:
         """The groups that are held against each other, with what the policy says beside them."""
@@ -121,10 +121,11 @@ class _Search:
         self.ranked = trials.ranked(v)
         self.chunks = trials.chunks(v) if self.policy.chunk is None else [None]
         self.woven = trials.woven(v) if self.policy.chunk is None else ()
-        own = (0,) if self.policy.place else PROGRAMS
+        numbers = programs_of(trials.machine.link)
+        own = (0,) if self.policy.place else numbers
         self.programs = (self.policy.place.programs,) if self.policy.place else own
         rule = trials.rules.get((v, "buffers"), (None,))[0]
-        self.simple = simplest(v, trials.op, self.chunks[0], rule)
+        self.simple, self.fills = simplest(v, trials.op, self.chunks[0], rule, trials.machine.link), numbers[0]
         self.tried: list[tuple[float, Values]] = []
         self.form: Form = self.forms[0] if self.forms else ()
         self.instead: _Search | None = None
@@ -233,7 +234,7 @@ class _Search:
 
     def _cost(self, values: Values) -> float | None:
         us = self._time(values)
-        return None if us is None else us * self.factor ** moved(values, self.simple)
+        return None if us is None else us * self.factor ** moved(values, self.simple, self.fills)
 
     def _time_of(self, values: Values, form: Form) -> float | None:
         """As if the spec wrote the form: None where that is refused."""

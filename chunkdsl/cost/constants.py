@@ -39,7 +39,9 @@ class Gpu:
 class Link:
     """GB/s in one direction of one rank: `copy_pull`, `copy_push` by copy engine, `programs` by many programs together,
     `tile_stores` by tiles that store into a peer themselves, `warp_stores` the same of specialised warps, `program_gbs`
-    by one program, `pair_gbs` between one pair of ranks; `library_gbs` of the process group's collectives,
+    by one program's loads and stores, `tma_program_gbs` by its TMA, `pair_gbs` between one pair of ranks; `crowding`,
+    of programs whose loads and stores offer more than the link takes: the part of their time that tiles lose to them;
+    `programs_to_fill` of them fill the link; `library_gbs` of the process group's collectives,
     `library_reduce_gbs` of its reduce-scatter, `library_all_reduce_gbs` of its all-reduce, there and back. Times in
     microseconds: `flag_us` from a signal until a waiting program of another rank goes on, `word_us` the same of the
     words and flags of a small all-reduce."""
@@ -51,6 +53,9 @@ class Link:
     tile_stores: float
     warp_stores: float
     program_gbs: float
+    tma_program_gbs: float
+    crowding: float
+    programs_to_fill: int
     pair_gbs: float
     flag_us: float
     library_gbs: float
@@ -132,8 +137,8 @@ def default_gpu(link: str | None) -> str:
 def without_communication(m: Machine) -> Machine:
     """The same, but bytes and signals arrive at once. Programs that carry chunks still take their multiprocessors."""
     free = math.inf
-    rates = ("copy_pull", "copy_push", "programs", "tile_stores", "warp_stores", "program_gbs", "pair_gbs")
-    carried = dict.fromkeys(rates, free)
+    rates = ("copy_pull", "copy_push", "programs", "tile_stores", "warp_stores", "pair_gbs")
+    carried = dict.fromkeys((*rates, "program_gbs", "tma_program_gbs"), free) | {"crowding": 0.0}
     link, outer = (x and replace(x, flag_us=0.0, word_us=0.0, **carried) for x in (m.link, m.outer))
     none = dict.fromkeys(("copy_us", "copy_flag_us", "join_us", "local_flag_us", "enqueue_cpu_us", "fence_us"), 0.0)
     return replace(m, link=link, outer=outer, kernels=replace(m.kernels, **none))
@@ -197,6 +202,9 @@ def _link(gpu: str, name: str) -> Link:
         carried["tile_stores"] * nominal,
         carried["warp_stores"] * nominal,
         carried["program_gbs"],
+        carried.get("tma_program_gbs", carried["program_gbs"]),
+        carried.get("crowding", 0.0),
+        carried["programs_to_fill"],
         pair * carried["programs"],
         carried["flag_us"],
         carried["library"] * nominal,

@@ -2,13 +2,15 @@
 
 A `Group` is what moves the bytes and in which order; of a group the number of programs and the chunk are up for choice.
 Not among them: what changes bits (rings and tiers of reductions, which round at each hop or add in another order),
-`tma`, and transfers co-located with the tiles that wait for them; a spec may write all of these.
+`tma` but for reductions over a link on which it was measured beside loads and stores, and transfers co-located with the
+tiles that wait for them; a spec may write all of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from chunkdsl.cost.constants import Link
 from chunkdsl.ir.graph import Op, Value
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, Place, Policy
 from chunkdsl.lower.facts import POINTWISE
@@ -16,7 +18,7 @@ from chunkdsl.record import record
 
 TIERS = ("swizzle", "direct", "ring")
 HIERARCHIES = tuple(f"hierarchical({outer}, {inner})" for outer in TIERS for inner in TIERS)
-PROGRAMS = (16, 8, 32)
+PROGRAMS = (16, 8, 32)  # beside those that fill the link, which come first
 MIB = 1 << 20
 CHUNKS = (4, 2, 8, 16)  # MiB
 WOVEN = (ChunkCount(4), ChunkCount(2), ChunkCount(8))  # so many chunks a shard weave the tiers of a gather
@@ -69,14 +71,25 @@ def _by_library(v: Value) -> bool:
     return v.args[0].kind == "matmul" and v.args[0].policy.compute == "library"
 
 
-def groups_of(v: Value, op: Op, nested: bool) -> tuple[Group, ...]:
+def programs_of(link: Link) -> tuple[int, ...]:
+    """The numbers of programs that are tried, the simplest first."""
+    return tuple(dict.fromkeys((link.programs_to_fill, *PROGRAMS)))
+
+
+def tells_tma_apart(link: Link) -> bool:
+    return link.tma_program_gbs != link.program_gbs
+
+
+def groups_of(v: Value, op: Op, nested: bool, link: Link) -> tuple[Group, ...]:
     """All groups for a collective whose policy says nothing."""
     if departs(v, op) and _by_library(v):  # behind each call, in stream order
         return tuple(Group(route, "copy_engine", "") for route in ("swizzle", "direct"))
     if departs(v, op):
         planned = v.policy.route not in (None, "swizzle", "direct")  # a plan has programs of its own
         kinds = ("co_located",) if v.kind == "all_to_all" and not planned else ("co_located", "own_sms")
-        return tuple(Group(route, "", kind) for route in ("swizzle", "direct") for kind in kinds)
+        ways = [(_stored(v, link), kind) for kind in kinds]
+        ways += [("tma", "own_sms")] if _stored(v, link) else []
+        return tuple(Group(route, via, kind) for route in ("swizzle", "direct") for via, kind in ways)
     found = [Group(route, "copy_engine", "") for route in ("swizzle", "direct")]
     found += [Group(route, "ldst", "own_sms") for route in ("swizzle", "direct")]
     if v.kind == "all_gather":
@@ -89,10 +102,15 @@ def weaves(group: Group) -> bool:
     return group.route.startswith("hierarchical(")
 
 
-def simplest(v: Value, op: Op, chunk: object, buffers: object) -> Values:
+def _stored(v: Value, link: Link) -> str:
+    """How what tiles make travels by the rules: what they say, "", unless `tma` is held against it."""
+    return "ldst" if v.kind != "all_to_all" and tells_tma_apart(link) else ""
+
+
+def simplest(v: Value, op: Op, chunk: object, buffers: object, link: Link) -> Values:
     """What the rules say where a policy says nothing."""
     engine = not departs(v, op) or _by_library(v)
-    group = Group("swizzle", "copy_engine", "") if engine else Group("swizzle", "", "co_located")
+    group = Group("swizzle", "copy_engine", "") if engine else Group("swizzle", _stored(v, link), "co_located")
     return Values(group, 0, chunk, buffers)
 
 
@@ -104,14 +122,14 @@ def written_in(group: Group, policy: Policy) -> Group:
     return Group(policy.route or group.route, via, kind)
 
 
-def up_for_choice(policy: Policy, groups: tuple[Group, ...]) -> Iterator[str]:
+def up_for_choice(policy: Policy, groups: tuple[Group, ...], programs: tuple[int, ...]) -> Iterator[str]:
     """The keys of route, via and place of which a policy writes a value that is tried anyway."""
     if policy.route in {g.route for g in groups}:
         yield "route"
     if policy.via in {g.via for g in groups}:
         yield "via"
     place = policy.place
-    if place and place.kind in {g.kind for g in groups} and (not place.programs or place.programs in PROGRAMS):
+    if place and place.kind in {g.kind for g in groups} and (not place.programs or place.programs in programs):
         yield "place"
 
 
@@ -126,12 +144,13 @@ def chunks_like(rule: object, parts: int) -> list:
     return [None]
 
 
-def moved(values: Values, simple: Values) -> int:
-    """How many keys differ from the simplest values, which do not depend on what a spec writes of them."""
+def moved(values: Values, simple: Values, programs: int) -> int:
+    """How many keys differ from the simplest values, which do not depend on what a spec writes of them. `programs`: the
+    simplest number of them."""
     mine, group = values.group, simple.group
     kinds = {group.kind, "own_sms"} if group.via == "copy_engine" else {group.kind}  # without them there is no place
     count = (mine.route != group.route) + (mine.via != group.via) + (mine.kind not in kinds)
-    count += mine.kind == "own_sms" and values.programs != PROGRAMS[0]
+    count += mine.kind == "own_sms" and values.programs != programs
     return count + sum(getattr(values, k) not in (None, getattr(simple, k)) for k in ("chunk", "buffers"))
 
 

@@ -12,6 +12,7 @@ from chunkdsl.ir.types import DimRef
 from chunkdsl.plan.body import KernelBody
 from chunkdsl.plan.footprint import ITEM
 from chunkdsl.plan.geometry import local_size
+from chunkdsl.plan.limits import TMA_TARGETS
 from chunkdsl.plan.plan import Act, Plan, Signal, Task
 from chunkdsl.plan.schedule import Launch, OpSchedule
 from chunkdsl.plan.summary import elements, moved
@@ -150,19 +151,39 @@ class Work:
         return Cost(us + (self.machine.kernels.kernel_us if task.waits else 0.0))
 
     def _pieces(self, task: Task) -> Cost:
-        routes = self._routes(task)
-        return Cost(self.machine.kernels.ticket_us + self._alone_us(routes, task.count), task.count, routes)
+        routes, tma = self._routes(task), self._by_tma(task.lane)
+        return Cost(self.machine.kernels.ticket_us + self._alone_us(routes, task.count, tma), task.count, routes)
 
-    def _alone_us(self, routes: tuple[tuple[int, int, int], ...], count: int) -> float:
+    def _by_tma(self, lane: str) -> bool:
+        """Do the programs of a lane have a tensor memory accelerator that carries for them?"""
+        move = self.moves.get(lane)
+        return move is not None and move.via == "tma" and self.machine.gpu.target in TMA_TARGETS
+
+    def _alone_us(self, routes: tuple[tuple[int, int, int], ...], count: int, tma: bool = False) -> float:
         """How long one program needs for its part of what `count` of them carry, whatever the others do."""
-        between = self.machine.between
-        return sum(1e-3 * size / count / between(source, to).program_gbs for source, to, size in routes)
+        links = ((self.machine.between(source, to), size) for source, to, size in routes)
+        return sum(1e-3 * size / count / (x.tma_program_gbs if tma else x.program_gbs) for x, size in links)
+
+    def _crowded_us(self, lane: str, n: Launch, rank: int) -> float:
+        """What each tile loses to programs beside it whose loads and stores offer more than the link takes."""
+        link = self.machine.link
+        key = (f"beside {lane}", rank)
+        if not link.crowding or not n.moves:
+            return 0.0
+        if key not in self._tiles:
+            sent = (m for m in n.moves if m.leaving)
+            many = {m.name for m in sent if m.programs * link.program_gbs > link.programs}
+            many = {name for name in many if not self._by_tma(name)}
+            carried = (self._routes(t) for t in self.plan.tasks if t.rank == rank and t.lane in many)
+            us = link.crowding * 1e-3 * sum(size for routes in carried for _, _, size in routes) / link.programs
+            self._tiles[key] = us * self.programs(lane, rank) / max(1, self._counts[lane, rank])
+        return self._tiles[key]
 
     def _tile(self, task: Task, n: Launch) -> Cost:
         routes = self._routes(task)
         if not task.accesses:  # no rows or no columns: flags alone
             return Cost(self.machine.kernels.ticket_us, task.count)
-        each = self._tile_us(task.lane, n, task.rank)
+        each = self._tile_us(task.lane, n, task.rank) + self._crowded_us(task.lane, n, task.rank)
         if n.rounds:  # a task for each shard that the tiles walk, and those of the result
             each = 0.0 if any(a.act is Act.PUT for a in task.accesses) else each / self.plan.world
         early = task.kind == "reduce"

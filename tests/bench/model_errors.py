@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from host_rows import HOST, behind_warps_rows, carried_rows, gather_rows
 from layer_rows import all_by_triton, layer_rows, rankings, widest_tiles
 from layer_rows import document as layers
 from model_text import HEAD, WEAKEST
@@ -40,7 +41,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # KiB of the small all-reduces
 FITTED_ROWS = (2048, 8192)  # of the two-GPU table; the GEMM table is fitted as a whole, the rest is held out
-NVLINK, HOST = machine("h200", "nvlink"), machine("h200", "pcie")
+NVLINK = machine("h200", "nvlink")
 EAGER = machine("h200", "nvlink", captured=False)
 
 
@@ -85,8 +86,7 @@ def rows() -> Iterator[Row]:
     yield from few_rows(found["few"]["rows"])
     yield from two_gpu_rows(found["two"])
     yield from library_rows(found["library"])
-    yield from host_rows(found["host"])
-    yield from behind_warps_rows(found["host_warps"]["rows"])
+    yield from host_rows(found)
     yield from ratio_rows(found["ratios"]["rows"])
     yield from small_rows(found["small"])
     yield from decode_rows(found["decode"])
@@ -135,14 +135,6 @@ def columns_of(schedule, m: int, n: int, k: int) -> int:
     return warp_shape(launch, op, gpu.target, 1, tiles, n, k, gpu.multiprocessors).columns
 
 
-def behind_warps_rows(table) -> Iterator[Row]:
-    """Behind the host link all-gather + GEMM (c), GEMM + reduce-scatter by tiles (r), programs (t), the library (l)."""
-    schedule = schedule_of(HERE / "specs" / "host_overlap.chunk", True)
-    for r in table:
-        said = played(schedule, r["op"], 2, {"M": 8192}, HOST).total
-        yield Row("One H200: host link behind specialised warps", r["op"], "fused", r["fused_us"], said, False)
-
-
 def ratio_rows(table) -> Iterator[Row]:
     """NCCL + cuBLAS over ours, not microseconds: the run said no more."""
     for r in table:
@@ -184,19 +176,15 @@ def library_rows(table) -> Iterator[Row]:
 COLUMNS = {"gather_4096": 28672, "gather_8192": 57344}
 
 
-def host_rows(table) -> Iterator[Row]:
-    schedule = schedule_of(HERE / "specs" / "host_overlap.chunk")
-    for r in table:
-        p = played(schedule, f"c{r['chunks']}", 2, {"M": 8192}, HOST)
-        gemm = library_gemm_us(8192, 14336, 8192, "bf16", HOST)
-        case = f"{r['chunks']} chunks a shard"
-        for what, measured, said in (
-            ("copy", r["copy_us"], p.communication),
-            ("cuBLAS", r["library_us"], gemm),
-            ("one after the other", r["sequence_us"], p.communication + gemm),
-            ("fused", r["fused_us"], p.total),
-        ):
-            yield Row("One H200: peer behind the host link", case, what, measured, said, False)
+def host_rows(found: dict) -> Iterator[Row]:
+    by_triton = schedule_of(HERE / "specs" / "host_overlap.chunk")
+    by_warps, behind = schedule_of(HERE / "specs" / "host_overlap.chunk", True), found["host_warps"]["rows"]
+    tables = {
+        "One H200: peer behind the host link": gather_rows(found["host"], by_triton, played),
+        "One H200: host link behind specialised warps": behind_warps_rows(behind, by_warps, played),
+        "One H200: programs behind the host link": carried_rows(found["host_carried"]["rows"], played),
+    }
+    yield from (Row(name, *cells) for name, table in tables.items() for cells in table)
 
 
 def played(schedule, name: str, world: int, dims: dict, machine=NVLINK):

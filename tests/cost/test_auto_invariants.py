@@ -69,6 +69,7 @@ FAMILIES = {
     "gather by tiers": (TIERS, ", route = hierarchical(direct, ring)"),
     "gather over two axes": (TIERS, ""),
     "reduce_scatter": (SCATTER, ""),
+    "reduce_scatter over a host link": (SCATTER.replace("nvlink", "pcie"), ""),
     "reduce_scatter by ring": (SCATTER, ", route = ring"),
     "reduce_scatter along a plan": (SCATTER, ", route = sums"),
     "all_reduce": (REDUCE, ""),
