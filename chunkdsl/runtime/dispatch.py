@@ -13,7 +13,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
-from chunkdsl.runtime.gradients import Saved, Ungraded, no_gradient, not_in_place, one_by_one, transformed
+from chunkdsl.runtime.gradients import Saved, Ungraded, no_gradient, not_in_place, one_by_one, results_of, transformed
 from chunkdsl.runtime.live import Live
 
 
@@ -166,5 +166,5 @@ def updating(operation, way, tensors, sizes):
     say_changed(operation, tensors)
     if not operation.differentiated(tensors):
         return made
-    made = made if isinstance(made, tuple) else (made,)
-    return operation.first(Ungraded.apply(operation.NAME, len(made), *made, *tensors))
+    results = results_of(made)
+    return operation.first(Ungraded.apply(operation.NAME, len(results), *results, *tensors))

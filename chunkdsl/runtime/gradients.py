@@ -24,6 +24,11 @@ def transformed():
     return not apart or forward_ad._current_level >= 0
 
 
+def results_of(made):
+    """What an op gives as a tuple: one with a single result gives that itself."""
+    return made if isinstance(made, tuple) else (made,)
+
+
 def bare(tensor):
     """What is inside a transform's wrappers, whose class is Tensor whatever they hold."""
     while not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -47,7 +52,7 @@ class Saved:
         self.backward_op, self.wanted = cls.BACKWARD
 
     def keep(self, ctx, inputs, output):
-        outputs = output if isinstance(output, tuple) else (output,)
+        outputs = results_of(output)
         places = {"input": inputs, "output": outputs}
         ctx.save_for_backward(*(places[kind][i] for kind, i in self.wanted if kind != "gradient"))
         ctx.number, ctx.sizes = inputs[self.count], inputs[self.count + 1 :]
@@ -57,9 +62,8 @@ class Saved:
 
     def run(self, context, *gradients):
         operation = Live.find(context.number).partner(self.backward_op)
-        results = operation.operator(*self.arguments(context, gradients), operation.number, *context.sizes)
-        results = results if isinstance(results, tuple) else (results,)
-        return (*results, None, *(None for _ in context.sizes))
+        made = operation.operator(*self.arguments(context, gradients), operation.number, *context.sizes)
+        return (*results_of(made), None, *(None for _ in context.sizes))
 
     def arguments(self, context, gradients):
         saved, given = iter(context.saved_tensors), []
@@ -120,7 +124,7 @@ class Call(torch.autograd.Function):
         backward, given = operation.partner(saved.backward_op), saved.arguments(context, gradients)
         again = torch.is_grad_enabled() or transformed()
         made = (Call.apply if again else Call.forward)(context.way, backward, context.sizes, *given)
-        return (None, None, None, *(made if isinstance(made, tuple) else (made,)))
+        return (None, None, None, *results_of(made))
 
     @staticmethod
     def jvp(context, *tangents):

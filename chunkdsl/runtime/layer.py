@@ -11,7 +11,7 @@ import warnings
 
 import torch
 
-from chunkdsl.runtime.gradients import Saved, bare, by_operator, no_gradient, one_by_one, transformed
+from chunkdsl.runtime.gradients import Saved, bare, by_operator, no_gradient, one_by_one, results_of, transformed
 
 
 def is_placed(value):
@@ -86,7 +86,7 @@ class LayerGradient(torch.autograd.Function):
         pairs = zip(wanted, given, strict=True)
         tensors = [layer.declared(names[i], t) if kind == "input" else t for (kind, i), t in pairs]
         made = by_operator(forward.partner(name), tensors, sizes)
-        ends = zip(names, made if isinstance(made, tuple) else (made,), placed, needed, strict=True)
+        ends = zip(names, results_of(made), placed, needed, strict=True)
         return tuple(layer.summed(n, g, there) if asked else None for n, g, there, asked in ends)
 
     @staticmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chunkdsl.runtime.arguments import Arguments
+from chunkdsl.runtime.gradients import results_of
 from chunkdsl.runtime.layer import is_placed, local_of
 
 
@@ -68,10 +69,9 @@ class PlacedCalls(Arguments):
                     raise ValueError(f"{self.NAME}: {size} = {given[size]}, and {name} has {length} along it")
             local.append(local_of(tensor, back.get(name)))
         made = call(*local, **given)
-        results = made if isinstance(made, tuple) else (made,)
         dims = self.sizes_of(local, given)
         placed = []
-        for value, (name, (_, shape)) in zip(results, self.RESULTS.items(), strict=True):
+        for value, (name, (_, shape)) in zip(results_of(made), self.RESULTS.items(), strict=True):
             sizes = tuple(dims[n] if isinstance(n, str) else n(dims) if callable(n) else n for n, *_ in shape)
             strides = [1] * len(sizes)
             for i in reversed(range(len(sizes) - 1)):
