@@ -18,7 +18,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +34,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import triton
 import triton.language as tl
+from check_processes import one_rank
 from local_ranks import refuse_multicast, run_ranks
 from modules import load
 from timing import latency
@@ -218,10 +218,7 @@ def main_rank(rank: int, world: int, args) -> None:
             print(f"[{time.time() - began:5.0f} s] {text}", flush=True)
 
     began = time.time()
-    try:
-        from check_processes import start
-
-        machine = start(rank, world, args.port)
+    with one_rank(rank, world, args.port) as machine:
         if "correctness" in args.parts:
             found["correctness"] = correctness(machine, say)
             write(rank, args.json, found)
@@ -244,10 +241,6 @@ def main_rank(rank: int, world: int, args) -> None:
             write(rank, args.json, found)
         for instance in (m, decode, rounds):
             instance.close()
-        dist.destroy_process_group()
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
 
 
 def write(rank: int, path: str, found: dict) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from check_processes import start
+from check_processes import one_rank
 from modules import load
 
 STEM = "ar_switch"
@@ -103,8 +102,7 @@ def replays(op, rows: int, rank: int) -> int:
 
 
 def main_rank(rank: int, world: int, args) -> None:
-    try:
-        machine = start(rank, world, args.port)
+    with one_rank(rank, world, args.port) as machine:
         sizes = [int(c) for c in args.calls.split(",")]
         m = load(STEM)(machine=machine, timeout=30.0)
         for name in m.OPS:
@@ -112,10 +110,6 @@ def main_rank(rank: int, world: int, args) -> None:
             line = op.why_not or f"{check(op, sizes, 20, rank, world)}; graph replays wrong {replays(op, 7, rank)} of 5"
             print(f"{STEM}.{name} rank {rank} of {world}: {line}", flush=True)
         m.close()
-        dist.destroy_process_group()
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
 
 
 def main() -> int:

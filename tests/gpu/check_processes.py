@@ -89,8 +89,7 @@ def bench(op, size: int, rank: int, rounds: int) -> str:
 
 
 def main_rank(rank: int, world: int, args) -> None:
-    try:
-        machine = start(rank, world, args.port)
+    with one_rank(rank, world, args.port) as machine:
         sizes = [int(c) for c in args.calls.split(",")]
         for stem in args.stems:
             cls = load(stem)
@@ -114,10 +113,6 @@ def main_rank(rank: int, world: int, args) -> None:
                     if rank == 0:
                         print(row, flush=True)
             machine.barrier()
-        dist.destroy_process_group()
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
 
 
 def main() -> int:
