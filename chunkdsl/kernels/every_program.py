@@ -26,7 +26,7 @@ from chunkdsl.kernels.rounds import ONE, NotAlike, TooShort
 from chunkdsl.kernels.sizes_tried import more_sizes
 from chunkdsl.kernels.spread import EACH, Parted, Spread, TooLong, TooMany
 from chunkdsl.kernels.taint import MARK, mark
-from chunkdsl.kernels.trace import Recorder, faults_of
+from chunkdsl.kernels.trace import PADDING, Recorder, faults_of
 
 if TYPE_CHECKING:
     from chunkdsl.kernels.footprint import Finder, Footprint
@@ -65,11 +65,7 @@ def hold_all(finder: Finder, found: Footprint, largest: Sizes) -> None:
     other, as they mostly do when it is called; in traces there is a gap between them."""
     if np.prod(finder.grid(largest)) > ALL_PROGRAMS:
         raise TooLong
-    padding, finder.padding = finder.padding, 0
-    try:
-        Check(finder, found, [largest]).run([ALL_OPERATIONS])
-    finally:
-        finder.padding = padding
+    Check(finder, found, [largest], padding=0).run([ALL_OPERATIONS])
 
 
 def unheld(finder: Finder, found: Footprint) -> Footprint:
@@ -116,9 +112,10 @@ def tried(finder: Finder, small: Sizes) -> Iterator[dict[str, int]]:
 
 
 class Check:
-    """Of `several` sizes, `alike_but_rows`, at once: what differs from one to the next is an array over programs."""
+    """Of `several` sizes, `alike_but_rows`, at once: what differs from one to the next is an array over programs.
+    `padding`: elements between strided rows."""
 
-    def __init__(self, finder: Finder, found: Footprint, several: Sequence[Sizes]) -> None:
+    def __init__(self, finder: Finder, found: Footprint, several: Sequence[Sizes], padding: int = PADDING) -> None:
         self.finder, self.found, self.several = finder, found, several
         self.grids = [finder.grid(sizes) for sizes in several]
         counts = [x * y * z for x, y, z in self.grids]
@@ -128,7 +125,7 @@ class Check:
         self.blocks = np.concatenate([self.placed(i) for i in range(len(several))]) if found.block else None
         self.modes = dict(found.reads)
         largest = {name: max(sizes[name] for sizes in several) for name in several[0]}
-        arguments = finder.arguments(largest)
+        arguments = finder.arguments(largest, padding)
         self.recorder = Recorder(arguments)
         self.arguments = {a.name: a for a in arguments}
         self.scalars = [finder.scalars(sizes, self.arguments) for sizes in several]

@@ -29,7 +29,7 @@ from chunkdsl.kernels.loops import MANY, persistent_step
 from chunkdsl.kernels.order import Order, fits, orders
 from chunkdsl.kernels.sizes_tried import alike, shorter, telling_size
 from chunkdsl.kernels.source import KernelSource
-from chunkdsl.kernels.trace import EVEN, Argument, Recorder, Touch, by_program, trace
+from chunkdsl.kernels.trace import EVEN, PADDING, Argument, Recorder, Touch, by_program, trace
 from chunkdsl.kernels.turns import Turns, candidate_loops, fit_turns
 from chunkdsl.kernels.whole_blocks import whole_blocks
 from chunkdsl.record import record
@@ -37,7 +37,6 @@ from chunkdsl.record import record
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 DTYPES |= {"i32": torch.int32, "i64": torch.int64}
 TALL = 8192  # rows at which the block of a program is looked for
-PADDING = 16  # elements by which strided rows are longer than their contents in a trace
 
 
 @record
@@ -94,7 +93,6 @@ class Finder:
         last = self.result.dims[-1]
         self.col = last.name if len(self.result.dims) > 1 and isinstance(last, DimRef) and last != rows else ""
         self.line = q.source.kernel.lineno
-        self.padding = PADDING
 
     def find(self) -> Footprint:
         """KernelFault where the kernel cannot be fused as asked."""
@@ -122,14 +120,14 @@ class Finder:
     def shape(t: BoundTensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(max(0, evaluate(d, sizes)) for d in t.dims)
 
-    def argument(self, t: BoundTensor, sizes: Mapping[str, int]) -> Argument:
+    def argument(self, t: BoundTensor, sizes: Mapping[str, int], padding: int) -> Argument:
         shape = self.shape(t, sizes)
-        pitch = max(1, shape[-1] if shape else 1) + (self.padding if t.strided and len(shape) > 1 else 0)
+        pitch = max(1, shape[-1] if shape else 1) + (padding if t.strided and len(shape) > 1 else 0)
         dtype = DTYPES[t.dtype or self.binding.tensors[0].dtype]
         return Argument(t.name, shape, dtype, pitch, self.binding.block_of(t))
 
-    def arguments(self, sizes: Mapping[str, int]) -> list[Argument]:
-        return [self.argument(t, sizes) for t in self.binding.all]
+    def arguments(self, sizes: Mapping[str, int], padding: int = PADDING) -> list[Argument]:
+        return [self.argument(t, sizes, padding) for t in self.binding.all]
 
     def has_descriptor(self, t: BoundTensor, shape: tuple[int, ...]) -> bool:
         """Can a descriptor of a tensor of this shape be made, if the kernel takes it by one?"""

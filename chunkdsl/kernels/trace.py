@@ -33,6 +33,7 @@ from chunkdsl.kernels.turns import Loop, loops_by_function
 
 GUARD = 1 << 22  # bytes on each side of an argument: an index that is wrong by less names its argument
 EVEN = 16  # bytes, of which the rows of a tensor with a descriptor are a multiple
+PADDING = 16  # elements by which strided rows are longer than their contents in a trace
 MOST = 400_000  # accesses of one trace: a loop that waits for data never ends here
 
 Program = tuple[int, int, int]

@@ -7,6 +7,7 @@ from kernel_specs import ROOT, checked, gathered
 
 from chunkdsl.kernels import answers, footprint
 from chunkdsl.kernels.every_program import OPERATIONS, Check
+from chunkdsl.kernels.trace import PADDING
 
 PATH = "tests/kernels/kernel_zoo_programs.py"
 LINES = (ROOT / PATH).read_text().splitlines()
@@ -141,3 +142,18 @@ def test_programs_without_columns_store_nothing(monkeypatch):
     """Their masked addresses reach into the next row, and beyond the last."""
     monkeypatch.chdir(ROOT)
     assert messages(sizes_spec(["wider_grid"], "N = 16", "m, 3")) == {"wider_grid": []}
+
+
+def test_rows_lie_one_behind_the_other_at_the_largest_sizes_and_apart_at_others(monkeypatch):
+    """So are tensors mostly, and neither may be what a kernel is right by."""
+    monkeypatch.chdir(ROOT)
+    gaps = {}
+
+    def run(check, left):
+        largest = check.several == [check.finder.q.sizes]
+        gaps.setdefault(largest, set()).update(a.pitch - a.shape[1] for a in check.arguments.values())
+
+    monkeypatch.setattr(Check, "run", run)
+    monkeypatch.setattr(answers, "_answers", {})
+    checked(gathered("matmul_blocks"))
+    assert gaps == {True: {0}, False: {PADDING}}
