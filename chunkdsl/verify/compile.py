@@ -1,10 +1,13 @@
-"""The shipped module's kernels, compiled ahead of time for every target, with the lints for NVIDIA."""
+"""The shipped module's kernels, compiled ahead of time for every target, with the lints for NVIDIA: on Hopper those of
+specialised warps too, in each of their tiles."""
 
 from __future__ import annotations
 
 import ast
 import time
 from pathlib import Path
+
+import triton
 
 from chunkdsl.aot.lints import lint
 from chunkdsl.aot.pool import compile_all
@@ -13,6 +16,7 @@ from chunkdsl.aot.targets import CompileError
 from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.kernels.rewrite import SUFFIX, original
 from chunkdsl.parsing import parse_python
+from chunkdsl.plan.tile_kernels import TARGET
 from chunkdsl.verify.simulate import Row, few
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
@@ -32,7 +36,8 @@ def compile_module(module, title: str, path: Path, world: World) -> list[Row]:
 def compile_target(module, title: str, text: str, world: World, target: str) -> Row:
     started = time.perf_counter()
     machine = RecordingMachine(rank=0, world=ranks_of(world), target=target)
-    getattr(module, title)(machine=machine, mesh=world if isinstance(world, tuple) else None)
+    found_by = type(title, (getattr(module, title),), {"warps": gluon_here() if target == TARGET else 0})
+    found_by(machine=machine, mesh=world if isinstance(world, tuple) else None)
     # `exact` differs by a constant that only leaves code out; it is compiled for one target.
     uses = [u for u in machine.uses if is_fused(u) or target == "sm_90"]
     try:
@@ -47,6 +52,12 @@ def compile_target(module, title: str, text: str, world: World, target: str) -> 
     detail = few([str(f) for f in found]) or f"{len(made)} kernels"
     check, spent = f"compiles for {target} and passes the lints", time.perf_counter() - started
     return Row("all", check, f"{world_text(world)} ranks", not found, detail, spent)
+
+
+def gluon_here() -> int:
+    """The version of Gluon's interface that instances on such a GPU would find (runtime/warps.py)."""
+    major, minor = (int(n) for n in triton.__version__.split(".")[:2])
+    return 10 * major + min(minor, 9)
 
 
 def skipped(use: KernelUse) -> frozenset[str]:

@@ -16,11 +16,15 @@ op proj(x, w) -> y { y = all_gather(x) @ w.T with { tile = 64x64x64, chunk = 64 
 """
 
 
-@pytest.fixture(scope="module")
-def text():
-    checked = check_source(Source("small.chunk", SPEC))
+def rendered(spec):
+    checked = check_source(Source("small.chunk", spec))
     assert not checked.report.failed, checked.report.diagnostics
     return render_module(checked.schedule, (2,))
+
+
+@pytest.fixture(scope="module")
+def text():
+    return rendered(SPEC)
 
 
 def row(text, folder, target="sm_90"):
@@ -44,3 +48,13 @@ def test_a_release_without_a_barrier_is_found_by_a_lint(text, tmp_path):
     made = row("def set_flag(".join([head, publish.replace("    tl.debug_barrier()\n", "", 1)]), tmp_path)
     assert not made.passed and made.check == "compiles for sm_90 and passes the lints"
     assert "barrier" in made.detail and len(made.detail.splitlines()) <= 4, made.detail
+
+
+def test_kernels_of_specialised_warps_are_compiled_in_each_of_their_tiles(tmp_path):
+    """For the GPUs that have them, where they are what runs."""
+    text = rendered(SPEC.replace("64x64x64", "128x256x64").replace("64 along M, via = ldst", "64 along M"))
+    assert row(text, tmp_path).passed
+    for old, new in (("gl.warp_specialize([", "gl.no_such(["), ("[16, BN, 16]", "[16, 256, 16]")):  # of narrow ones
+        assert text.count(old) == 1
+        made = row(text.replace(old, new), tmp_path)
+        assert not made.passed and "proj_y_warps" in made.detail
