@@ -18,6 +18,6 @@ RESERVED = frozenset(
     "slot_of speculate stage_shard start_early stride_of sum_in_order take take_gradients_in take_mark take_marks "
     "take_word take_words tanh tanh_grad tile_number tile_place tiles_of transformed turns_of unobserved updating "
     "value_at wait_flag walk_ascending walk_ascending_own walk_down walk_down_own walk_own_ascending walk_up "
-    "walk_up_own want_success warp_matrix warp_tiles wide word_in_row words_each words_of write_where zigzag_height "
-    "zigzag_row".split()
+    "walk_up_own want_success warp_matrix warp_tiles whole_sizes wide word_in_row words_each words_of write_where "
+    "zigzag_height zigzag_row".split()
 )

@@ -4,6 +4,8 @@ alone, also symbolic ones. Copied into the module.
 
 from __future__ import annotations
 
+import operator
+
 import torch
 
 from chunkdsl.runtime.gradients import transformed
@@ -21,6 +23,14 @@ def shard_rows(size, world, rank, inner=1):
         return shard_rows(shard_rows(size, world // inner, rank // inner), inner, rank % inner)
     each = cdiv(size, world)
     return max(0, min(size, (rank + 1) * each) - rank * each)
+
+
+def whole_sizes(owner, given):
+    """Sizes as integers. TypeError for one that is none, such as 64.0."""
+    for name, value in given.items():
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{owner}: {name} = {value!r} is not an integer")
+    return {name: operator.index(value) for name, value in given.items()}
 
 
 class Arguments:

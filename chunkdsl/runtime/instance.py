@@ -8,6 +8,7 @@ import weakref
 
 import torch
 
+from chunkdsl.runtime.arguments import whole_sizes
 from chunkdsl.runtime.live import Live, OfProcess
 from chunkdsl.runtime.machine import Machine, want_success
 from chunkdsl.runtime.ranks import Ranks
@@ -30,6 +31,7 @@ class Instance(OfProcess):
         if unknown:
             known = ", ".join(self.RANGES)
             raise TypeError(f"{self.NAME} has no run-time size {', '.join(sorted(unknown))}; it has {known}")
+        bounds = whole_sizes(self.NAME, bounds)
         for name, value in bounds.items():
             low, high, _ = self.RANGES[name]
             if not low <= value <= high:
@@ -81,7 +83,7 @@ class Instance(OfProcess):
     def symmetric_bytes(cls, bounds=None, world=1):
         """Bytes of symmetric memory that each of `world` ranks gives for these bounds (default: the declared ones); on
         a mesh of two axes `world` is (outer, inner)."""
-        dims = {name: high for name, (_, high, _) in cls.RANGES.items()} | (bounds or {})
+        dims = {name: high for name, (_, high, _) in cls.RANGES.items()} | whole_sizes(cls.NAME, bounds or {})
         dims |= cls.RANKS.bound(cls.AXES, world)
         operations = cls.OPS.values()
         return sum(o.symmetric_bytes(dims, cls.RANKS.count(cls.AXES, world, o.OVER)) for o in operations)

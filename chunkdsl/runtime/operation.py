@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-import operator
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.apart import keep_apart
-from chunkdsl.runtime.arguments import cdiv, shard_rows
+from chunkdsl.runtime.arguments import cdiv, shard_rows, whole_sizes
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
 from chunkdsl.runtime.dispatch import as_declared, say_changed, unobserved, updating
 from chunkdsl.runtime.gated import GatedCalls
@@ -229,7 +228,7 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         for tensor, (name, (_, shape)) in zip(tensors, self.PARAMETERS.items(), strict=True):
             if tensor.dim() != len(shape):
                 raise ValueError(f"{self.NAME}: {name} has {tensor.dim()} dimensions, declared with {len(shape)}")
-        dims = self.sizes_of(tensors, {k: operator.index(v) for k, v in given.items() if v is not None})
+        dims = self.sizes_of(tensors, whole_sizes(self.NAME, {k: v for k, v in given.items() if v is not None}))
         for dim, value in dims.items():
             low, high, step = self.RANGES[dim]
             high = self.module.bounds.get(dim, high)

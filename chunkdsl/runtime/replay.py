@@ -169,10 +169,14 @@ class Replays:
     replays, audit = True, False
 
     def key_of(self, tensors, given):
-        """Equal for calls that decide alike, wherever their tensors lie; None where ranks meet to compare each call."""
+        """Equal for calls that decide alike, wherever their tensors lie; None where ranks meet to compare each call.
+        64.0 and 64 are equal, and only one of them is taken: a size that is another type has that in the key."""
         if not self.replays or self.meets:
             return None
         key = [self.gate_here(), self.audit, self.module.warps, *given.items()]
+        for size in given.values():
+            if size.__class__ is not int:
+                key.append(size.__class__)
         for t in tensors:
             key += (t.shape, t.dtype, t.get_device())
         return tuple(key)

@@ -91,6 +91,32 @@ def test_tensors_and_sizes_that_the_op_does_not_have_are_refused(two_ops, ranks,
     )
 
 
+@pytest.mark.parametrize("size", [20.0, "20"])
+def test_a_size_that_is_no_integer_is_refused_also_by_calls_of_known_sizes(two_ops, ranks, draw, size):
+    parts, _ = draw(20, 2)
+
+    def body(m, machine):
+        said, given = [], parts["up"][machine.rank]
+        for call in (m.up, m.up.exact, m.up.fallback):
+            for _ in range(2):
+                with pytest.raises(TypeError) as error:
+                    call(*given, M=size)
+                said.append(str(error.value))
+                call(*given, M=20)  # notes what the next one is not to take
+        m.check()
+        return set(said)
+
+    assert ranks(two_ops, body) == [{f"up: M = {size!r} is not an integer"}] * 2
+
+
+def test_a_bound_that_is_no_integer_is_refused(two_ops, ranks):
+    what = r"M = 20\.0 is not an integer"
+    with pytest.raises(TypeError, match=what):
+        ranks(two_ops, lambda m, machine: None, M=20.0)
+    with pytest.raises(TypeError, match=what):
+        two_ops.symmetric_bytes({"M": 20.0})
+
+
 def test_without_the_keyword_rows_are_those_of_equal_shards(two_ops, ranks, draw, same_bits):
     parts, _ = draw(20, 2)
 
