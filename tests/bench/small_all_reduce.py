@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import sys
-import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ import torch.multiprocessing as mp
 import triton
 import triton.language as tl
 from check_processes import one_rank
-from local_ranks import refuse_multicast, run_ranks
+from local_ranks import end_after, refuse_multicast, run_ranks
 from modules import load
 from timing import latency
 
@@ -210,7 +209,7 @@ def latencies(m, norm, rounds, rank, say) -> list[dict]:
 
 
 def main_rank(rank: int, world: int, args) -> None:
-    watch(args.deadline)
+    end_after(args.deadline)
     found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
 
     def say(text):
@@ -248,20 +247,9 @@ def write(rank: int, path: str, found: dict) -> None:
         Path(path).write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
-def watch(seconds: int) -> None:
-    """Ends the process when its time is up."""
-
-    def end():
-        time.sleep(seconds)
-        print(f"small_all_reduce: not done after {seconds} s", file=sys.stderr, flush=True)
-        os._exit(3)
-
-    threading.Thread(target=end, daemon=True).start()
-
-
 def local(worlds: list[int], args) -> int:
     """Virtual ranks: several threads of this process on one GPU."""
-    watch(args.deadline)
+    end_after(args.deadline)
     found, failed = {}, 0
     for world in worlds:
         share = torch.cuda.get_device_properties(0).multi_processor_count // world - 8

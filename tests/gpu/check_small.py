@@ -16,7 +16,6 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from functools import partial
@@ -33,7 +32,7 @@ import torch
 import triton
 import triton.language as tl
 from checks import wrong_calls, wrong_replays
-from local_ranks import refuse_multicast, run_ranks
+from local_ranks import end_after, refuse_multicast, run_ranks
 from modules import FOLDER, inputs, load
 from sleepy import load_text, sleeping_reader, sleeping_sender
 
@@ -194,17 +193,6 @@ def replayed(machine, call) -> float:
 SCENES = {f.__name__: f for f in (dies, instances, sleeper, control, ablation, bits)}
 
 
-def watch(seconds: int) -> None:
-    """Ends the process when its time is up."""
-
-    def end():
-        time.sleep(seconds)
-        print(f"check_small: not done after {seconds} s", file=sys.stderr, flush=True)
-        os._exit(3)
-
-    threading.Thread(target=end, daemon=True).start()
-
-
 def main() -> int:
     refuse_multicast()
     parser = argparse.ArgumentParser()
@@ -213,7 +201,7 @@ def main() -> int:
     parser.add_argument("--json", default="")
     parser.add_argument("--deadline", type=int, default=420)
     args = parser.parse_args()
-    watch(args.deadline)
+    end_after(args.deadline)
     began, report, bad = time.time(), {}, []
     folder = Path(tempfile.mkdtemp())
     for scene in args.scenes.split(","):

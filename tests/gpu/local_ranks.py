@@ -7,7 +7,9 @@ For tests only: it shows that emitted kernels, flags and copies work on hardware
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from pathlib import Path
 
 import torch
 
@@ -20,6 +22,18 @@ def refuse_multicast() -> None:
     missing = [f"{k}={v}" for k, v in wanted.items() if os.environ.get(k) != v]
     if missing:
         raise SystemExit(f"set {' and '.join(missing)} before starting this")
+
+
+def end_after(seconds: float) -> None:
+    """Ends this process with 3 when its time is up, whatever hangs."""
+
+    def end():
+        print(f"{Path(sys.argv[0]).stem}: not done after {seconds} s", file=sys.stderr, flush=True)
+        os._exit(3)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 class Board:

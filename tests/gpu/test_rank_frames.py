@@ -1,8 +1,10 @@
-"""How a process that is one rank ends: with 0 behind the last barrier, with 1 where anything is raised. No GPU."""
+"""How a process that is one rank ends: with 0 behind the last barrier, with 1 where anything is raised, with 3 when its
+time is up. No GPU."""
 
 import multiprocessing
 import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
 import check_multimem
 import check_processes
+import local_ranks
 import small_all_reduce
 
 OPTIONS = dict(port=0, calls="1", bench=[], stems=["there"], parts=[], deadline=60)
@@ -59,6 +62,17 @@ def ended(program, load, monkeypatch) -> tuple[int, str]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_a_rank_that_is_done_waits_for_the_others_and_ends_well(program, monkeypatch):
     assert ended(program, lambda stem: Module, monkeypatch) == (0, "met")
+
+
+def test_a_process_whose_time_is_up_ends_whatever_hangs():
+    def hang():
+        local_ranks.end_after(0.05)
+        threading.Event().wait()
+
+    process = multiprocessing.get_context("fork").Process(target=hang, daemon=True)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 3
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
