@@ -7,6 +7,7 @@ from chunkdsl.check.targets import copy_engine_buffers, rank_order_ring, transpo
 from chunkdsl.diagnostics import Report
 from chunkdsl.ir.graph import Value
 from chunkdsl.ir.policy import ChunkBytes, ChunkCount, ChunkRows, Place, Policy
+from chunkdsl.lower.crossovers import crossover
 from chunkdsl.plan.schedule import Tiling
 from chunkdsl.plan.settled import Choice, Settlement
 from chunkdsl.source import Span
@@ -147,8 +148,9 @@ class Choices:
                 why = "copy engines need fixed addresses; the call ends with a barrier"
                 self.record.append(Choice(self.where, "buffers", "1", why))
             return 1
-        small = total_bytes <= MIB
-        why = "small: a second buffer is cheaper than a barrier" if small else "above 1 MiB: a barrier is cheaper"
+        most = crossover("buffers")
+        small = total_bytes <= most
+        why = "a second buffer is cheaper than a barrier" if small else f"above {most // MIB} MiB a barrier is cheaper"
         return self.pick("buffers", 2 if small else 1, why)
 
     def legal(self, kind: str, table: dict, via: str, route: str, side: str, place: Place | None) -> None:

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log
 from pathlib import Path
 from statistics import mean, median
-from unittest.mock import patch
 
+from earlier import one_buffer, widest_tiles
 from multi_rows import checked_spec, digits, error
 
 from chunkdsl.cost.baseline import baseline
@@ -24,7 +23,6 @@ from chunkdsl.cost.simulate import simulate
 from chunkdsl.diagnostics import Report
 from chunkdsl.lower.schedule import schedule_program
 from chunkdsl.pipeline import check_source
-from chunkdsl.plan import tile_kernels
 from chunkdsl.plan.schedule import OpSchedule, Schedule
 from chunkdsl.plan.unroll import unroll
 from chunkdsl.source import Source
@@ -59,14 +57,6 @@ def by_triton(op: OpSchedule) -> OpSchedule:
     return replace(op, launches=tuple(replace(n, why_triton=n.why_triton or "by hand") for n in op.launches))
 
 
-@contextmanager
-def widest_tiles():
-    """With the widest tile of specialised warps alone, as when layers were measured and tuned."""
-    w = tile_kernels.warp_tiles()
-    with patch.object(tile_kernels, "warp_tiles", lambda: replace(w, shapes=w.shapes[:1])):
-        yield
-
-
 def all_by_triton(made: Schedule) -> Schedule:
     return replace(made, ops=tuple(map(by_triton, made.ops)))
 
@@ -80,10 +70,17 @@ def library_us(op: OpSchedule, dims: dict, on: Machine = NVLINK) -> float:
     return sum(stage.us for stage in baseline(op, 2, dims, on))
 
 
+@cache
+def measured_spec(stem: str) -> Schedule:
+    """The schedule of a spec, with the buffers that its calls had when they were measured."""
+    with one_buffer():
+        return checked_spec.__wrapped__(stem)
+
+
 def layer_rows(found: list[dict], on: Machine = NVLINK) -> Iterator[LayerRow]:
     """The recorded layers, with what the modules are built with: what was tuned."""
     for r in found:
-        made = checked_spec(STEMS[r["op"].partition("_")[0]])
+        made = measured_spec(STEMS[r["op"].partition("_")[0]])
         op = next(o for o in made.ops if o.name == r["op"])
         dims = {"M": r["rows"]} | ({"N": r["columns"]} if "columns" in r else {})
         library = library_us(op, dims, on)
@@ -170,13 +167,15 @@ def tuned_settings() -> tuple[tuple[Schedule, str, str, OpSchedule, dict, float,
         path = HERE / "specs" / f"{stem}.chunk"
         source = Source(path.name, path.read_text(encoding="utf-8"))
         program = check_source(source).program
-        made = schedule_program(program, Report(source))
+        with one_buffer():
+            made = schedule_program(program, Report(source))
         tuned = load(path.with_suffix(".tuned.json").read_text(encoding="utf-8"))
         for op, trials in trials_of(program, made):
             space, known = Space(op, trials, (), ()), table(tuned, op.name, made.world)
             calls = compared_sizes(known)
             for setting, results in known.items():
-                as_set = schedule_of(space, setting)
+                with one_buffer():
+                    as_set = schedule_of(space, setting)
                 text = ", ".join(f"{key} = {value}" for _, key, value in setting) or "the rules"
                 for sizes, r in results.items():
                     us, library = median(r.us), median(r.library)

@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from host_rows import HOST, behind_warps_rows, carried_rows, gather_rows
-from layer_rows import all_by_triton, layer_rows, rankings, widest_tiles
+from earlier import one_buffer, widest_tiles
+from layer_rows import all_by_triton, layer_rows, rankings
 from layer_rows import document as layers
 from model_text import HEAD, WEAKEST
 from multi_rows import WORLDS, document, predicted
@@ -67,15 +68,17 @@ def recorded() -> dict:
 
 def schedule_of(path: Path, warps: bool = False):
     """By the fixed rules of lower/choices.py, which were in force when the rows were measured; but that copy engines
-    pulled then what is gathered, behind a staging and an entry barrier. `warps`: as soon as there were kernels of
+    pulled then what is gathered, behind a staging and an entry barrier, and one buffer sufficed above 1 MiB. `warps`: as soon as there were kernels of
     specialised warps; before, all tiles were the Triton kernel's."""
     source, rules = Source(path.name, path.read_text(encoding="utf-8")), {}
     program = check_source(source).program
-    schedule_program(program, Report(source), Settlement(rules=rules))
+    with one_buffer():
+        schedule_program(program, Report(source), Settlement(rules=rules))
     gathers = (v for v, key in rules if key == "side" and v.kind == "all_gather")
     copied = (v for v in gathers if "copy_engine" in (v.policy.via, rules.get((v, "via"), ("",))[0]))
     pulled = {(v, "side"): Settled("pull", "pull", "") for v in copied}
-    made = schedule_program(program, Report(source), Settlement(pulled))
+    with one_buffer():
+        made = schedule_program(program, Report(source), Settlement(pulled))
     return made if warps else all_by_triton(made)
 
 

@@ -1,7 +1,7 @@
 """One GPU: the emitted products against cuBLAS, and how much of a transfer over the host link they hide.
 
-    for f in products host_overlap; do chunkdsl build tests/bench/specs/$f.chunk; done
-    python tests/bench/one_gpu.py [--rounds 15] [--only edges,products,few,host]
+    for f in products host_overlap calls; do chunkdsl build tests/bench/specs/$f.chunk; done
+    python tests/bench/one_gpu.py [--rounds 15] [--only edges,products,few,host,calls]
 
 Method: CUDA graphs, cuBLAS before and after each block of ours, ratio to the mean of the two, median over rounds,
 random normal data. Times drift with the power cap; ratios are from one run.
@@ -20,10 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import torch
 import triton
 from local_ranks import refuse_multicast
+from one_gpu_calls import calls_table
 from one_gpu_host import overlap_table
 from one_gpu_products import FORMS, Products, check_edges, few_table, product_table
 
-PARTS = ("edges", "products", "few", "host")
+PARTS = ("edges", "products", "few", "host", "calls")
 
 
 def heading(*columns: str) -> str:
@@ -57,6 +58,9 @@ def main() -> None:
         columns = ("op", "transfer us", "cuBLAS us", "one after the other", "fused", "speedup", "hidden", "error")
         print(heading(*columns), flush=True)
         overlap_table(args.rounds)
+    if "calls" in args.only:
+        print(heading("op", "M", "buffer MiB", "cuBLAS", "one buffer", "two buffers", "bit-equal"), flush=True)
+        calls_table(args.rounds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where one way of a small all-reduce gives way to another: data, and derived from the recorded rows."""
+"""Where one way of a communication gives way to another: data, and derived from the recorded rows."""
 
 import sys
 from pathlib import Path
@@ -39,6 +39,11 @@ def test_the_crossovers_between_forms_are_the_measured_ones():
 def test_one_round_is_the_faster_one_in_every_measured_row():
     rows = model_errors.recorded()["small"]
     assert last_where(rows, lambda r: r["marks"] < r["nccl"]) == rows[-1]["kib"] * 1024 < crossover("library")
+
+
+def test_a_second_buffer_is_the_faster_one_in_every_measured_row():
+    rows = sorted(({"kib": r["mib"] << 10} | r for r in model_errors.recorded()["calls"]["rows"]), key=lambda r: r["kib"])
+    assert last_where(rows, lambda r: r["two_us"] < r["one_us"]) == rows[-1]["kib"] * 1024 <= crossover("buffers")
 
 
 def test_a_table_whose_ways_alternate_has_no_crossover():

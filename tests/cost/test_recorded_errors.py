@@ -78,6 +78,11 @@ def test_recorded_users_kernels_are_those_of_the_results():
         assert (f"{recorded['untouched_us']} us", recorded["ratio"]) == (cells[1], float(cells[2]))
 
 
+def test_recorded_calls_of_one_and_two_buffers_are_those_of_the_results():
+    rows = [[c[0], *map(int, c[1:3]), *map(float, c[3:6])] for c in table("One H200: what a second buffer saves")]
+    assert [list(r.values()) for r in model_errors.recorded()["calls"]["rows"]] == rows
+
+
 def test_recorded_eager_calls_are_those_of_the_results():
     rows = table("The host's time for an eager call")
     for recorded, cells in zip(model_errors.recorded()["eager"], rows, strict=False):
@@ -109,6 +114,7 @@ def test_every_number_of_the_results_has_its_line_or_its_reason():
         "Two H200s: layers of Llama 3.1 and Qwen2": "## Two H200s: layers",
         "Two H200s: small all-reduces, the second run": "second run",
         "One H200: small all-reduces of virtual ranks": "virtual ranks",
+        "One H200: what a second buffer saves": "what a second buffer saves",
         "The host's time for an eager call": "eager call (the dispatcher's)",
         "Two H200s: beside flashinfer, kraken and Helion": "other people's",
     }

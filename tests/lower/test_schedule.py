@@ -201,16 +201,16 @@ def test_what_the_spec_says_is_no_choice():
     assert (made.ops[0].launches[0].tiling.stages, made.ops[0].launches[0].tiling.warps) == (3, 4)
 
 
-@pytest.mark.parametrize("rows, slots", [(10922, 2), (10923, 1)])
-def test_buffers_above_one_mebibyte_are_one(rows, slots):
+@pytest.mark.parametrize("rows, slots", [(2796202, 2), (2796203, 1)])
+def test_buffers_above_256_mebibytes_are_one(rows, slots):
     """48 columns of bf16 are 96 bytes a row."""
-    assert (rows * 96 <= 1 << 20) == (slots == 2)
+    assert (rows * 96 <= 256 << 20) == (slots == 2)
     text = (HEAD + GATHER + " with { via = ldst } }\n").replace("1..64", f"1..{rows}")
     made, _ = scheduled(text)
     op = made.ops[0]
     assert (op.slots, op.closing) == (slots, slots == 1)
     (choice,) = [c for c in op.choices if c.key == "buffers"]
-    assert choice.value == str(slots) and choice.why.startswith("small" if slots == 2 else "above 1 MiB")
+    assert choice.value == str(slots) and choice.why.startswith("a second" if slots == 2 else "above 256 MiB")
 
 
 # ---- examples of the rules

@@ -1,0 +1,27 @@
+"""What modules were when rows were recorded, where it is not what they are now: without it the model would be held
+against kernels and calls that nobody measured."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+from chunkdsl.lower import choices
+from chunkdsl.lower.crossovers import crossover
+from chunkdsl.plan import tile_kernels
+
+
+@contextmanager
+def widest_tiles():
+    """With the widest tile of specialised warps alone, as when layers were measured and tuned."""
+    w = tile_kernels.warp_tiles()
+    with patch.object(tile_kernels, "warp_tiles", lambda: replace(w, shapes=w.shapes[:1])):
+        yield
+
+
+@contextmanager
+def one_buffer():
+    """With one buffer and a closing barrier above 1 MiB, as until 2026-12-01."""
+    with patch.object(choices, "crossover", lambda name: 1 << 20 if name == "buffers" else crossover(name)):
+        yield
