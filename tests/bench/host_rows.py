@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
+from earlier import one_buffer
 from layer_rows import all_by_triton
 
 from chunkdsl.cost.constants import Machine, machine
@@ -73,5 +74,6 @@ def carried_rows(table: list[dict], play: Play) -> Iterator[Cells]:
 
 @cache
 def schedule_of(kernel: str, place: str, via: str, chunks: int) -> Schedule:
-    made = check_source(Source("carried.chunk", SPEC.format(place, via, chunks))).schedule
+    with one_buffer():
+        made = check_source(Source("carried.chunk", SPEC.format(place, via, chunks))).schedule
     return all_by_triton(made) if kernel == "triton" else made

@@ -19,8 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from host_rows import HOST, behind_warps_rows, carried_rows, gather_rows
 from earlier import one_buffer, widest_tiles
+from host_rows import HOST, behind_warps_rows, carried_rows, gather_rows
 from layer_rows import all_by_triton, layer_rows, rankings
 from layer_rows import document as layers
 from model_text import HEAD, WEAKEST
@@ -68,8 +68,8 @@ def recorded() -> dict:
 
 def schedule_of(path: Path, warps: bool = False):
     """By the fixed rules of lower/choices.py, which were in force when the rows were measured; but that copy engines
-    pulled then what is gathered, behind a staging and an entry barrier, and one buffer sufficed above 1 MiB. `warps`: as soon as there were kernels of
-    specialised warps; before, all tiles were the Triton kernel's."""
+    pulled then what is gathered, behind a staging and an entry barrier, and that calls had one buffer above 1 MiB.
+    `warps`: as soon as there were kernels of specialised warps; before, all tiles were the Triton kernel's."""
     source, rules = Source(path.name, path.read_text(encoding="utf-8")), {}
     program = check_source(source).program
     with one_buffer():
@@ -294,7 +294,8 @@ op f(x, w) -> y {{ y = all_gather(x) @ w.T with {{ chunk = {chunks} per shard, v
 tensor w : bf16[{n}, {2 * k} @ tp]
 op f(h, w) -> y {{ y = reduce_scatter(h @ w.T, M) with {{ chunk = {chunks} per shard }} }}
 """
-    return check_source(Source("prototype.chunk", text)).schedule
+    with one_buffer():
+        return check_source(Source("prototype.chunk", text)).schedule
 
 
 def fused(collective: str, r: dict, machine, warps: bool = False):

@@ -52,13 +52,14 @@ Weakest, and why:
   specialised warps more than Triton's: 0.12 and 0.30 of the transfer's time, where the model says 0.20. Programs of
   the day before hid 5 % less than the later ones.
 - The run of multi_gpu.py on two GPUs is older than what is predicted for it: its ag_gemm pulled, its kernels did not
-  start beside those ahead, its reductions ended with a barrier. No table of two GPUs has calls of two buffers above 1 MiB.
+  start beside those ahead, its reductions ended with a barrier. No table of two GPUs has calls of two buffers that are
+  larger than 1 MiB.
 
 Rows of RESULTS.md without a line here are no predictions of this model: torch's own all-reduces (other people's
 kernels; its async TP too), 99th percentiles (the model has no jitter), whole steps of the decode loop and tokens a
 second (their attention and projections are not in the spec; what one all-reduce adds is below), the host's time for
 an eager call (the dispatcher's), whose gate is that of a call in graphs (a test holds it against the rows that were
 measured), products with waits and signals, which specialised warps do beside their steps (within 1 % of the kernels
-alone), `exact` and everything about bits; what a second buffer saves, in calls whose peer is gone; the second run of small all-reduces, which measures what the first one has,
-and virtual ranks, which have no link.
+alone), `exact` and everything about bits; what a second buffer saves, in calls whose peer is gone; the second run of
+small all-reduces, which measures what the first one has, and virtual ranks, which have no link.
 """
