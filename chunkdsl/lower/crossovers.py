@@ -1,5 +1,6 @@
 """Where one way of a communication gives way to another, in bytes: of a small all-reduce what a rank sends in a round,
-else what its buffer holds. Read from crossovers.toml. The same on every rank, as it depends on global sizes and the world size alone."""
+else what its buffer holds. Read from crossovers.toml. The same on every rank, as it depends on global sizes and the
+world size alone."""
 
 from __future__ import annotations
 
