@@ -195,7 +195,7 @@ def test_values_of_a_small_all_reduce_are_accepted(value):
     ("all_gather", "route = ring", dict(via="ldst", side="push", place="own_sms(16)")),
     ("all_gather", "place = co_located", dict(via="ldst", side="push")),
     ("reduce_scatter", "", dict(route="swizzle", via="ldst", place="co_located", side="push", order="arrival",
-                                reduce="fixed", wire="bf16", chunk="4 MiB", buffers="1")),
+                                reduce="fixed", wire="bf16", chunk="4 MiB", buffers="2")),
     ("two_shot", "route = ring", dict(algorithm="two_shot", place="own_sms")),
 ])  # fmt: skip
 def test_what_auto_becomes(collective, policy, expected):
