@@ -40,6 +40,8 @@ FILES = (
     "straight.py",
     "gated.py",
     "replay.py",
+    "known.py",
+    "calls.py",
     "operation.py",
     "layouts.py",
     "blocks.py",

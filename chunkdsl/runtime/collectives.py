@@ -71,10 +71,12 @@ class Collectives:
             self._gather_into = lambda out, tensor: gather(out, tensor, group=group)
             self._scatter_into = lambda out, tensor: scatter(out, tensor, group=group)
 
-    def straight_step(self, kind, shape, copy=False):
-        """A collective of calls that come again, as a function of a tensor alone: `gather` into a tensor of `shape`,
-        `scatter` the sum over ranks into one, `total` in place or of a `copy`. It is the backend's own function, past
-        torch's dispatcher: for calls that nobody looks at. None without NCCL, or where it is not as it is known."""
+    def straight_step(self, kind, shape, product=None):
+        """A collective of calls that come again, behind or ahead of `product` if there is one, as a function of tensors
+        alone: x, and w of products. `gather` into a tensor of `shape`, then product(that, w); or of product(x, w)
+        `scatter` the sum over ranks into one, `total` in place; `total` of a copy of x without a product. It is the
+        backend's own function, past torch's dispatcher: for calls that nobody looks at. None without NCCL, or where it
+        is not as it is known."""
         if self.group is None or not self._by_nccl():  # ranks of one process have no group
             return None
         try:
@@ -82,18 +84,29 @@ class Collectives:
         except (AttributeError, RuntimeError):
             return None
 
-        def into(tensor):
-            out = tensor.new_empty(shape)
+        def gathered(x, w=None):
+            out = x.new_empty(*shape)  # a tuple takes torch longer to read
             try:
-                work = call(out, tensor.contiguous(), given)
+                work = call(out, x.contiguous(), given)
                 if work is not None:
                     work.wait()
             except RuntimeError as error:
-                raise self._failed("a gather" if kind == "gather" else "a reduction", error) from error
+                raise self._failed("a gather", error) from error
+            return out if product is None else product(out, w)
+
+        def scattered(x, w=None):
+            every = x.contiguous() if product is None else product(x, w)
+            out = every.new_empty(*shape)
+            try:
+                work = call(out, every, given)
+                if work is not None:
+                    work.wait()
+            except RuntimeError as error:
+                raise self._failed("a reduction", error) from error
             return out
 
-        def total(tensor):
-            out = copied(tensor) if copy else tensor
+        def total(x, w=None):
+            out = copied(x) if product is None else product(x, w)
             try:
                 work = call([out], given)
                 if work is not None:
@@ -102,7 +115,7 @@ class Collectives:
                 raise self._failed("a reduction", error) from error
             return out
 
-        return total if kind == "total" else into
+        return {"gather": gathered, "scatter": scattered, "total": total}[kind]
 
     def _leave_group(self):
         self.group = self._backend = self._all_reduce = self._gather_into = self._scatter_into = None

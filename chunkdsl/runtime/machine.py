@@ -122,7 +122,7 @@ class Machine(Lanes, PreparedLaunches, RecordedLaunches, Collectives):
 
     def empty(self, shape, dtype):
         """Device memory for a result, new for each call."""
-        return torch.empty(shape, dtype=dtype, device=self.device)
+        return torch.empty(*shape, dtype=dtype, device=self.device)  # a tuple takes torch longer to read
 
     # ---- work
 

@@ -14,14 +14,15 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from chunkdsl.runtime.apart import keep_apart
 from chunkdsl.runtime.arguments import cdiv, shard_rows, whole_sizes
+from chunkdsl.runtime.calls import Calls
 from chunkdsl.runtime.device import close_call, open_call, stage_shard
-from chunkdsl.runtime.dispatch import as_declared, say_changed, unobserved, updating
+from chunkdsl.runtime.dispatch import unobserved, updating
 from chunkdsl.runtime.gated import GatedCalls
-from chunkdsl.runtime.gradients import Call, by_fallback, by_operator, transformed
+from chunkdsl.runtime.gradients import Call, by_fallback, transformed
 from chunkdsl.runtime.layer import refuse_placed
 from chunkdsl.runtime.live import Live, OfProcess
 from chunkdsl.runtime.placed import PlacedCalls, any_placed
-from chunkdsl.runtime.replay import Replays, Tape
+from chunkdsl.runtime.replay import Replays
 
 
 def round_up(a, b):
@@ -57,7 +58,7 @@ def pitch_of(tensor):
     return tensor.shape[-1] * tensor.element_size() // 16
 
 
-class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
+class Operation(Calls, GatedCalls, PlacedCalls, Replays, OfProcess):
     """One op on one instance of the module. Called on local shards; see the module's docstring."""
 
     NAME, PARAMETERS, RESULTS, RANGES, SITES = "", {}, {}, {}, ()
@@ -113,78 +114,7 @@ class Operation(GatedCalls, PlacedCalls, Replays, OfProcess):
         words = 16 + (world if cls.CLOSING else 0)
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in shared) + 4 * words
 
-    # ---- calls
-
-    def __call__(self, *tensors, out=None, **given):
-        """The fused op; its fallback below the gate or where hardware or shape does not suit."""
-        direct = out is None and not torch.compiler.is_compiling() and unobserved(tensors)
-        if direct:
-            key = self.key_of(tensors, given)
-            straight = self.straight.get(key)
-            if straight is not None:
-                return straight(*tensors)
-        self.count(tensors, given)
-        sizes = {name: given.get(name) for name in self.RANGES}
-        if direct:
-            result = self.call(tensors, sizes, None, key)
-            if self.INOUT:
-                say_changed(self, tensors)
-            return result
-        refuse_placed(self.NAME, tensors)
-        if any_placed(tensors):
-            return self.placed(self, tensors, given, out)
-        if out is None:
-            if self.INOUT:
-                return updating(self, by_operator, tensors, sizes)
-            if transformed():
-                cast = torch.is_autocast_enabled(self.machine.device.type)
-                given = as_declared(self, tensors) if cast else tensors
-                return self.first(Call.apply(by_operator, self.ahead(tensors), sizes, *given))
-            return self.first(by_operator(self.ahead(tensors), tensors, sizes))
-        if self.differentiated(tensors):
-            raise RuntimeError(f"{self.NAME}: out= takes no part in a gradient: leave it out, or call under no_grad()")
-        self.operator_into(*tensors, *self.outs(out), self.number, *sizes.values())
-        return out
-
-    def call(self, tensors, given, out, key=""):
-        """What the operator does: `tensors` and sizes as the caller gave them, `out` None or a tensor a result; `key`
-        if it has been looked up."""
-        self.check()
-        if key == "":
-            key = self.key_of(tensors, given)
-        if key is not None and not self.as_noted(tensors):
-            key = None
-        if key is not None and (out or self.INOUT):
-            keep_apart(self, tensors, out or ())
-        if key in self.below:
-            return self.run_unfused(*self.below[key], tensors, out)
-        dims, tape, shapes = self.tapes.get(key) or (None, None, None)
-        if dims is None:
-            tensors, dims = self.agreed(tensors, given, outs=out or ())
-            reason = self.unfused(dims)
-            if reason is not None:
-                self.note(self.below, key, (reason, dims))
-                if self.why_not is None and self.FALLBACK != "exact" and not self.BODIES:
-                    self.note(self.straight, key, self.straight_call(dims, tensors))
-                return self.run_unfused(reason, dims, tensors, out)
-        if shapes is None or out is not None:
-            results = self.results(dims, out)
-        else:
-            results = [self.machine.empty(*shape) for shape in shapes]
-        outside = self.machine.begin_call(self.NAME)
-        try:
-            if tape is not None:
-                play = self.repeats.play if outside and tape.steps else Tape.play
-                play(tape, (*tensors, *results))
-            elif key is not None and key not in self.tapes:
-                self.run_noted(key, dims, tensors, results)
-            else:
-                self.run(True, 1, dims, *tensors, *results)
-        except (Exception, KeyboardInterrupt) as error:
-            self.abandon(error)
-            raise
-        self.machine.end_call()
-        return self.first(results)
+    # ---- other ways of a call (`Calls` has the first)
 
     def exact(self, *tensors, **given):
         """The same bits without fusion: whole collective, then the same local kernels in the same order."""

@@ -42,6 +42,7 @@ class Tape:
     QUIET = ("world", "rank", "target", "sms", "device", "fit", "capturing", "starts_early", "starts_beside",
              "crowd")
     MOST = 64  # sizes of an op that are kept
+    known = None  # what `Calls` knows of calls that are played
 
     def __init__(self, machine, owned, tensors):
         """`owned`: (first address, end) of each piece of the instance's memory on any rank; `tensors`: of the call."""

@@ -24,23 +24,35 @@ class StraightCalls:
         """A function of the tensors of calls like this one. It takes as little of the host's time as it can: the
         library's part of such a call is all that it has to gain."""
         way = self.steps_of(dims, tensors) or (lambda *given: self.whole_plain(dims, given))
-        machine = self.machine
+        machine, verdict = self.machine, self.verdict
+        if self.INOUT or len(self.PARAMETERS) != 2:
 
-        def run(*given):
-            if self.closed_because or machine.failure or self.verdict.value:
+            def run(*given):
+                if machine.failure or verdict.value:
+                    self.check()
+                if self.INOUT:
+                    keep_apart(self, given)  # a wrong call of this rank, before it leaves its peers waiting
+                try:
+                    result = way(*given)
+                except (Exception, KeyboardInterrupt) as error:
+                    self.leave_peers(error)
+                    raise
+                if self.INOUT:
+                    say_changed(self, given)
+                return result
+
+            return run
+
+        def run_two(a, b):  # the same of two tensors, which are not packed and unpacked
+            if machine.failure or verdict.value:
                 self.check()
-            if self.INOUT:
-                keep_apart(self, given)  # a wrong call of this rank, before it leaves its peers waiting
             try:
-                result = way(*given)
+                return way(a, b)
             except (Exception, KeyboardInterrupt) as error:
                 self.leave_peers(error)
                 raise
-            if self.INOUT:
-                say_changed(self, given)
-            return result
 
-        return run
+        return run_two
 
     def steps_of(self, dims, tensors):
         """`plain` for these sizes as a function of tensors as declared; None where it is not made of steps, or cuts
@@ -52,16 +64,11 @@ class StraightCalls:
         rows, products = tensors[0].shape[0], {"linear": torch.nn.functional.linear, "mm": torch.mm}
         first, last = self.STRAIGHT[0], self.STRAIGHT[-1]
         if first == "gather":
-            whole, product = (self.world * rows, *tensors[0].shape[1:]), products[last]
-            gather = step(first, whole) if shape[0] == whole[0] else None
-            return gather and (lambda x, w: product(gather(x), w))
+            whole = (self.world * rows, *tensors[0].shape[1:])
+            return step(first, whole, products[last]) if shape[0] == whole[0] else None
         if last == "scatter" and shape[0] * self.world != rows:
             return None
-        collective = step(last, shape, copy=first == last)
-        if collective is None or first == last:
-            return collective
-        product = products[first]
-        return lambda x, w: collective(product(x, w))
+        return step(last, shape, products.get(first))
 
     def whole_plain(self, dims, tensors):
         """The results of `plain`, whatever it is."""

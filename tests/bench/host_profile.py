@@ -63,7 +63,7 @@ def collectives(machine, x: torch.Tensor) -> dict[str, Callable]:
         "straight gather, with its memory": partial(machine.straight_step("gather", whole.shape), x),
         "torch.distributed's gather, without": lambda: gather(whole, x, group=machine.group),
         "wrapper's sum, in place": lambda: machine.total(total, own=True),
-        "straight sum, in place": partial(machine.straight_step("total", None), total),
+        "straight sum, in place": partial(machine.straight_step("total", None, lambda t, w: t), total),
         "torch.distributed's sum, in place": lambda: dist.all_reduce(total, group=machine.group),
     }
     if part.shape[0] * machine.world == x.shape[0]:
@@ -78,6 +78,7 @@ def pieces(op, tensors: list[torch.Tensor], dims: dict[str, int]) -> dict[str, C
     names = type(op).__call__.__globals__  # of the generated module, or of the runtime
     made = {
         "an empty function": lambda: None,
+        "is it like the last call": partial(names["fit_for"](tensors), *tensors),
         "unobserved": lambda: names["unobserved"](tensors),
         "is_compiling": torch.compiler.is_compiling,
         "capturing": op.machine.capturing,

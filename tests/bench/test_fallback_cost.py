@@ -1,12 +1,13 @@
-"""How little the wrapper adds to the library's calls below a closed gate: calls are counted, as a clock tells more of
-the machine."""
+"""How little the wrapper has beside the library's calls below a closed gate: calls are counted, as a clock tells more
+of the machine."""
 
 import pytest
 import torch
 from fallback_cost import ROWS, built, counted, idle_group, profile, ways
 from host_cost import local_tensors
 
-MORE, FALLBACK_MORE = 8, 24  # calls of functions, built-in ones too, beyond those by hand: below a gate; of `fallback`
+# Calls of functions, built-in ones too, beyond those by hand: below a gate; of `fallback`; where a call is looked at.
+MORE, FALLBACK_MORE, LOOKED_AT_MORE = -3, 24, 48
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def more(found, way):
 
 
 @pytest.mark.parametrize("name", ["gather", "scatter", "reduce", "small"])
-def test_below_a_closed_gate_a_call_is_hardly_more_than_the_library_s(fallbacks, name):
+def test_below_a_closed_gate_a_call_is_less_than_the_library_s_by_hand(fallbacks, name):
     with torch.no_grad():
         found = ways(fallbacks, name)
         assert more(found, "below the gate") <= MORE and 0 < more(found, "fallback") <= FALLBACK_MORE
@@ -28,7 +29,7 @@ def test_below_a_closed_gate_a_call_is_hardly_more_than_the_library_s(fallbacks,
         op.replays = False  # each call is looked at as if it were the first of its sizes
         looked_at = more(found, "below the gate")
         op.replays = True
-        assert looked_at > 6 * MORE
+        assert looked_at > LOOKED_AT_MORE
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS + 1])

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from chunkdsl import pipeline
+from chunkdsl.render.inline import helpers
 from chunkdsl.source import Source
 
 SPEC = """# A comment, so that ops do not start at the top.
@@ -122,3 +123,9 @@ def test_a_module_names_what_it_was_made_from(text):
     import hashlib
 
     assert hashlib.sha256(SPEC.encode()).hexdigest() in text
+
+
+def test_helpers_have_names_of_their_own():
+    """Files of runtime/ become one: of two values of one name every user of the first would get the second."""
+    names = [helper.name for helper in helpers()]
+    assert len(names) == len(set(names))

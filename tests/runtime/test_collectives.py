@@ -57,8 +57,12 @@ def test_steps_of_calls_that_come_again_are_the_backend_s_own(group, kind):
     machine, x = Alone(group, "nccl"), torch.arange(12.0).view(4, 3)
     step = machine.straight_step(kind, (4, 3))
     made = step(x), step(x.t().contiguous().t())
-    assert all(torch.equal(y, x) and y.is_contiguous() for y in made[: 2 - (kind == "total")])
-    assert (made[0] is x) == (kind == "total") and machine.straight_step("total", (4, 3), copy=True)(x) is not x
+    assert all(torch.equal(y, x) and y.is_contiguous() and y is not x for y in made)
+    passed = []  # ahead of a gather's product comes the gather, behind that of a sum the sum, in its place
+    beside = machine.straight_step(kind, (4, 3), lambda t, w: passed.append((t, w)) or t * w if kind == "gather" else t)
+    y = beside(x, torch.tensor(2.0))
+    assert torch.equal(y, 2 * x if kind == "gather" else x) and (y is x) == (kind == "total")
+    assert [t is not x for t, _ in passed] == [True] * (kind == "gather")
     odd = torch.zeros(4, 3, dtype=torch.int16)
     with pytest.raises(ValueError, match="a gather failed: " if kind == "gather" else "a reduction failed: "):
         (machine.straight_step(kind, (5, 5)) if kind != "total" else step)(odd)

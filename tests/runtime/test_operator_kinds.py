@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from chunkdsl.pipeline import check_source
 from chunkdsl.render.module import render_module
 from chunkdsl.runtime.apart import share_memory
+from chunkdsl.runtime.known import Known
 from chunkdsl.source import Source
 from chunkdsl.verify.verify import load
 
@@ -234,7 +235,7 @@ def test_what_is_updated_in_place_is_given_once(ops, monkeypatch):
             op(p, p, g)
         monkeypatch.setattr(op, "meets", False)
         monkeypatch.setattr(op, "verdict", SimpleNamespace(value=0), raising=False)
-        monkeypatch.setitem(op.straight, op.key_of((p, r, g), {}), op.straight_call({"M": 6}, (p, r, g)))
+        monkeypatch.setitem(op.straight, op.key_of((p, r, g), {}), Known(op.straight_call({"M": 6}, (p, r, g))))
     assert not left  # an argument of this rank, and no reason for its peers to give up
     both = torch.zeros(6, 32, dtype=torch.bfloat16)
     assert not share_memory(both[:, :16], both[:, 16:]) and share_memory(both[:, :16], both[:, 15:])
