@@ -33,6 +33,13 @@ class Gpu:
     library_loop: float
     memory_gbs: float
     cache_gbs: float
+    capped: float
+    boost: float
+
+    def clock(self, busy: float) -> float:
+        """How much faster its multiprocessors run while the `busy` part of them computes products, than under the power
+        cap, where `capped` of them or more do. Power goes with the cube of the clock, which ends at `boost`."""
+        return min(self.boost, max(1.0, self.capped / busy) ** (1 / 3))
 
 
 @record
@@ -180,6 +187,8 @@ def machine(
             found["library_loop"]["value"],
             found["memory_gbs"]["value"] * found["memory"]["value"],
             found["cache_gbs"]["value"],
+            found["capped"]["value"],
+            found["boost"]["value"],
         ),
         _link(gpu, name),
         Kernels(**{key: figure["value"] for key, figure in figures("kernels").items()}),

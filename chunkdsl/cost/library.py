@@ -14,7 +14,8 @@ def library_gemm_us(rows: int, cols: int, depth: int, dtype: str, m: Machine) ->
     gpu, best = m.gpu, None
     rate = gpu.gflops[dtype] * gpu.library_loop / gpu.multiprocessors
     for bm, bn, kept in LIBRARY_TILES:
-        waves = -(-(-(-rows // bm) * -(-cols // bn)) // gpu.multiprocessors)
-        us = waves * 2e-3 * bm * bn * depth / (rate * kept)
+        tiles = max(1, -(-rows // bm) * -(-cols // bn))
+        faster = gpu.clock(min(1.0, tiles / gpu.multiprocessors))
+        us = -(-tiles // gpu.multiprocessors) * 2e-3 * bm * bn * depth / (rate * kept * faster)
         best = us if best is None else min(best, us)
     return m.kernels.library_gemm_us + best

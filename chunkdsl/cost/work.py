@@ -194,7 +194,7 @@ class Work:
         tail = self._alone_us(routes, task.count)
         if shape := self._shape(n, task.rank):  # storers do all that while the next tile is computed
             count = self._narrowed(task.count, n, task.rank, shape)
-            part, each = task.count / count, each * shape.time
+            part, each = task.count / count, each * shape.columns / n.tiling.bn
             stored = part * max(tail, added + self._stored_us(n, task.rank))
             return Cost(each, count, routes, "warp_stores", False, stored, held=False, late=late)
         return Cost(each + added, task.count, routes, "programs" if early else "tile_stores", early, tail, late=late)
@@ -254,7 +254,8 @@ class Work:
             us += body_us(n.body, self.plan.world, self.machine) + self._stored_us(n, rank)
         elif n.products:
             depth = -(-local_size(n.depth, self.dims, self.plan.world, rank, self.op.over) // t.bk) * t.bk
-            us += self._steps_us(n, depth, warps) + (0.0 if warps else self._stored_us(n, rank))
+            busy = self._busy(lane, rank)
+            us += self._steps_us(n, depth, warps, busy) + (0.0 if warps else self._stored_us(n, rank))
         else:
             us += 1e-3 * area * item / memory
         self._tiles[lane, rank] = us
@@ -270,11 +271,17 @@ class Work:
         made = [routing.storage(grid).final(rank, s, part)[2] for s in shards for part in parts]
         return 1 + sum(made) / len(made)
 
-    def _steps_us(self, n: Launch, depth: int, warps: bool) -> float:
+    def _busy(self, lane: str, rank: int) -> float:
+        """The part of all multiprocessors that have a tile, or carry what tiles make, at the start of a launch."""
+        taken = sum(x.programs for x in self.plan.lanes if x.launch == self.lanes[lane].launch)
+        used = taken + min(self.programs(lane, rank), max(1, self._made(lane, rank)))
+        return min(1.0, used / self.machine.gpu.multiprocessors)
+
+    def _steps_us(self, n: Launch, depth: int, warps: bool, busy: float) -> float:
         t, products, gpu = n.tiling, len(n.products), self.machine.gpu
         loads = (t.bm + t.bn * products) * depth * ITEM[n.a.dtype]
         sustained = gpu.warps_loop if warps else gpu.inner_loop
-        return program_us(2 * t.bm * t.bn * depth * products, loads, n.a.dtype, self.machine, sustained)
+        return program_us(2 * t.bm * t.bn * depth * products, loads, n.a.dtype, self.machine, sustained, busy)
 
     def _routes(self, task: Task) -> tuple[tuple[int, int, int], ...]:
         found: dict[tuple[int, int], int] = {}
@@ -291,9 +298,11 @@ def body_us(body: KernelBody, world: int, machine: Machine) -> float:
     return part * program_us(body.flops, body.loads, body.tensors[0].dtype, machine)
 
 
-def program_us(flops: int, loads: int, dtype: str, machine: Machine, sustained: float | None = None) -> float:
-    """A program of products that does `flops` operations on what it loads, `loads` bytes, while all others do so.
-    `sustained`: the fraction of the peak, by default that of Triton's kernel."""
+def program_us(
+    flops: int, loads: int, dtype: str, machine: Machine, sustained: float | None = None, busy: float = 1.0
+) -> float:
+    """A program of products that does `flops` operations on what it loads, `loads` bytes, while the `busy` part of all
+    multiprocessors does so. `sustained`: the fraction of the peak, by default that of Triton's kernel."""
     gpu = machine.gpu
-    rate = gpu.gflops[dtype] * (sustained or gpu.inner_loop)
-    return gpu.multiprocessors * 1e-3 * max(flops / rate, loads / gpu.cache_gbs)
+    rate = gpu.gflops[dtype] * (sustained or gpu.inner_loop) * gpu.clock(busy)
+    return gpu.multiprocessors * 1e-3 * max(flops / rate, loads * busy / gpu.cache_gbs)

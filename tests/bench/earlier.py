@@ -13,11 +13,17 @@ from chunkdsl.plan import tile_kernels
 
 
 @contextmanager
-def widest_tiles():
-    """With the widest tile of specialised warps alone, as when layers were measured and tuned."""
+def tiles_of(columns: int):
+    """With the tile of specialised warps of so many columns alone."""
     w = tile_kernels.warp_tiles()
-    with patch.object(tile_kernels, "warp_tiles", lambda: replace(w, shapes=w.shapes[:1])):
+    shapes = tuple(s for s in w.shapes if s.columns == columns)
+    with patch.object(tile_kernels, "warp_tiles", lambda: replace(w, shapes=shapes)):
         yield
+
+
+def widest_tiles():
+    """With the widest tile alone, as when layers were measured and tuned."""
+    return tiles_of(tile_kernels.warp_tiles().shapes[0].columns)
 
 
 @contextmanager

@@ -94,6 +94,16 @@ def layer_rows(found: list[dict], on: Machine = NVLINK) -> Iterator[LayerRow]:
         yield LayerRow(r["op"], r["model"], r["rows"], measured, predicted)
 
 
+def narrow_rows(found: list[dict]) -> Iterator[tuple[str, float, float]]:
+    """(what, NCCL + cuBLAS over ours, the same as predicted) of calls of 512 rows in the tiles that they have."""
+    for r in found:
+        made = measured_spec(STEMS[r["op"].partition("_")[0]])
+        op = next(o for o in made.ops if o.name == r["op"])
+        dims = {"M": 512} | ({"N": r["columns"]} if "columns" in r else {})
+        case = ", ".join([r["op"], *(f"{name} = {size}" for name, size in dims.items())])
+        yield case, r["ratio"], library_us(op, dims) / call_us(made, op, dims)
+
+
 def classes(rows: list[LayerRow]) -> dict[str, list[float]]:
     """Errors by class."""
     names = {"gather": "all-gather + GEMM", "scatter": "GEMM + reduce-scatter", "reduce": "GEMM + all-reduce"}
@@ -198,7 +208,7 @@ def rankings(on: Machine = NVLINK) -> list[Ranking]:
     return found
 
 
-def largest_miss(on: Machine = NVLINK, rows: int = 512) -> float:
+def tuned_miss(on: Machine = NVLINK, rows: int = 512) -> float:
     """Where the library is predicted to be the faster, from so many rows on: how much faster a fused call was, against
     the library, than predicted."""
     found = []

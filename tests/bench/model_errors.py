@@ -19,9 +19,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from earlier import one_buffer, widest_tiles
+from earlier import one_buffer, tiles_of, widest_tiles
 from host_rows import HOST, behind_warps_rows, carried_rows, gather_rows
-from layer_rows import all_by_triton, layer_rows, rankings
+from layer_rows import all_by_triton, layer_rows, narrow_rows, rankings, tuned_miss
 from layer_rows import document as layers
 from model_text import HEAD, WEAKEST
 from multi_rows import WORLDS, document, predicted
@@ -91,6 +91,7 @@ def rows() -> Iterator[Row]:
     yield from library_rows(found["library"])
     yield from host_rows(found)
     yield from ratio_rows(found["ratios"]["rows"])
+    yield from rows_of_narrow()
     yield from small_rows(found["small"])
     yield from decode_rows(found["decode"])
     yield from user_rows(found["user"])
@@ -120,14 +121,18 @@ def product_rows(table) -> Iterator[Row]:
 
 
 def few_rows(table) -> Iterator[Row]:
-    """Kernels alone of calls that have few tiles, in those that they run with."""
+    """Kernels alone of calls that have few tiles, in all tiles that were measured."""
     name, schedule = "One H200: products of few tiles", schedule_of(HERE / "specs" / "local_gemm.chunk", True)
     for r in table:
         m, n, k = r["shape"]
-        case, columns = f"{m}x{n}x{k}", columns_of(schedule, m, n, k)
-        said = played(schedule, "nt", 1, {"M": m, "N": n, "K": k}).total - NVLINK.kernels.kernel_us
+        case, dims = f"{m}x{n}x{k}", {"M": m, "N": n, "K": k}
         yield Row(name, case, "cuBLAS", r["library_us"], library_gemm_us(m, n, k, "bf16", NVLINK), False)
-        yield Row(name, case, f"warps, {columns} columns", r["us"][str(columns)], said, False)
+        for columns, measured in r["us"].items():
+            with tiles_of(int(columns)):
+                said = played(schedule, "nt", 1, dims).total - NVLINK.kernels.kernel_us
+            yield Row(name, case, f"warps, {columns} columns", measured, said, columns == "256")
+        said = played(all_by_triton(schedule), "nt", 1, dims).total - NVLINK.kernels.kernel_us
+        yield Row(name, case, "Triton", r["triton_us"], said, False)
 
 
 def columns_of(schedule, m: int, n: int, k: int) -> int:
@@ -150,6 +155,19 @@ def ratio_rows(table) -> Iterator[Row]:
             with widest_tiles():
                 said = library / played(schedule, name, 2, dims).total
             yield Row("Two H200s in one command: ratios", f"{r['op']}, M = {dims['M']}", "ratio", measured, said, False)
+
+
+def rows_of_narrow() -> Iterator[Row]:
+    """NCCL + cuBLAS over ours, as the ratios above; of layers of 512 rows, with gates open."""
+    name = "Two H200s: layers of 512 rows: ratios"
+    yield from (Row(name, case, "ratio", *both, False) for case, *both in narrow_rows(recorded()["narrow"]["rows"]))
+
+
+def largest_miss(rows: int = 512) -> float:
+    """Where the library is predicted to be the faster, from so many rows on: how much faster a fused call was, against
+    the library, than predicted; of what was tuned and of the run of which there are ratios."""
+    found = [r for r in ratio_rows(recorded()["ratios"]["rows"]) if int(r.case.split("M = ")[1]) >= rows]
+    return max(tuned_miss(rows=rows), *(r.measured / r.predicted - 1 for r in found if r.predicted < 1))
 
 
 def two_gpu_rows(table) -> Iterator[Row]:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests/bench"))
-import layer_rows
 import model_errors
 
 from chunkdsl.cost import choose_gate
@@ -131,7 +130,7 @@ def test_no_call_one_by_one_that_runs_fused_was_slower_than_the_library_s():
 
 def test_the_margin_is_the_largest_error_against_modules():
     """Where the library is predicted to be the faster: how much faster a fused call was then than predicted."""
-    worst = layer_rows.largest_miss()
+    worst = model_errors.largest_miss()
     assert worst <= margin("gate") < worst + 0.01
 
 
