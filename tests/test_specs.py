@@ -94,7 +94,7 @@ def test_proven_for_one_to_eight_ranks(name):
 
 
 def test_a_spec_whose_buffers_are_reused_too_early_would_be_found():
-    schedule = checked("gemm_rs").schedule
+    schedule = checked("ag_gemm").schedule
     op = schedule.ops[0]
     assert op.closing, "the mutant takes the closing barrier away"
     verdict = prove_op(schedule, replace(op, closing=False), 2)
