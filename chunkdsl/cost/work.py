@@ -71,10 +71,13 @@ class Work:
         found = self.lanes[lane]
         if found.programs:
             return found.programs
-        taken = sum(x.programs for x in self.plan.lanes if x.launch == found.launch)
-        most, n = max(1, self.machine.gpu.multiprocessors - taken), self.launches.get(lane)
+        most, n = max(1, self.machine.gpu.multiprocessors - self._others(lane)), self.launches.get(lane)
         tiles = self._made(lane, rank)
         return -(-tiles // -(-tiles // most)) if n and tiles and self._shape(n, rank) else most
+
+    def _others(self, lane: str) -> int:
+        """Programs of other kinds in the launch of a lane, each on a multiprocessor of its own."""
+        return sum(x.programs for x in self.plan.lanes if x.launch == self.lanes[lane].launch)
 
     def _made(self, lane: str, rank: int) -> int:
         """Tiles of a lane, of the shape that its kernel has."""
@@ -94,9 +97,8 @@ class Work:
     def spare(self, lane: str, rank: int) -> int:
         """Multiprocessors that the programs of a launch of tiles leave free. One of products holds all registers of
         its own."""
-        taken = sum(x.programs for x in self.plan.lanes if x.launch == self.lanes[lane].launch)
         used = min(self.programs(lane, rank), self._made(lane, rank))
-        return max(0, self.machine.gpu.multiprocessors - taken - used)
+        return max(0, self.machine.gpu.multiprocessors - self._others(lane) - used)
 
     def queue(self, i: int) -> str:
         """Task `i` begins after those before it in its queue: its lane."""
@@ -273,8 +275,7 @@ class Work:
 
     def _busy(self, lane: str, rank: int) -> float:
         """The part of all multiprocessors that have a tile, or carry what tiles make, at the start of a launch."""
-        taken = sum(x.programs for x in self.plan.lanes if x.launch == self.lanes[lane].launch)
-        used = taken + min(self.programs(lane, rank), max(1, self._made(lane, rank)))
+        used = self._others(lane) + min(self.programs(lane, rank), max(1, self._made(lane, rank)))
         return min(1.0, used / self.machine.gpu.multiprocessors)
 
     def _steps_us(self, n: Launch, depth: int, warps: bool, busy: float) -> float:

@@ -136,13 +136,18 @@ def begin_ring(full, free, COUNT: gl.constexpr, READERS: gl.constexpr):
 # ---- host side
 
 
+def gluon_version():
+    """The version of Gluon's interface, as tables have it: 36 of Triton 3.6."""
+    major, minor = (int(n) for n in triton.__version__.split(".")[:2])
+    return 10 * major + min(minor, 9)
+
+
 def gluon_api(module):
     """The version of Gluon's interface that kernels of specialised warps of this instance are compiled by; 0 where they
     do not run: on other GPUs, on simulated ranks. `module.warps = 0` keeps an instance from them."""
     if module.warps is None:
-        major, minor = (int(n) for n in triton.__version__.split(".")[:2])
         on_hopper = module.machine.target == "sm_90" and module.machine.device.type == "cuda"
-        module.warps = 10 * major + min(minor, 9) if on_hopper and module.tma else 0
+        module.warps = gluon_version() if on_hopper and module.tma else 0
     return module.warps
 
 

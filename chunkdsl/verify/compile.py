@@ -7,8 +7,6 @@ import ast
 import time
 from pathlib import Path
 
-import triton
-
 from chunkdsl.aot.lints import lint
 from chunkdsl.aot.pool import compile_all
 from chunkdsl.aot.record import KernelUse, RecordingMachine
@@ -17,6 +15,7 @@ from chunkdsl.ir.meshes import World, ranks_of, world_text
 from chunkdsl.kernels.rewrite import SUFFIX, original
 from chunkdsl.parsing import parse_python
 from chunkdsl.plan.tile_kernels import TARGET
+from chunkdsl.runtime.warps import gluon_version
 from chunkdsl.verify.simulate import Row, few
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
@@ -36,7 +35,7 @@ def compile_module(module, title: str, path: Path, world: World) -> list[Row]:
 def compile_target(module, title: str, text: str, world: World, target: str) -> Row:
     started = time.perf_counter()
     machine = RecordingMachine(rank=0, world=ranks_of(world), target=target)
-    found_by = type(title, (getattr(module, title),), {"warps": gluon_here() if target == TARGET else 0})
+    found_by = type(title, (getattr(module, title),), {"warps": gluon_version() if target == TARGET else 0})
     found_by(machine=machine, mesh=world if isinstance(world, tuple) else None)
     # `exact` differs by a constant that only leaves code out; it is compiled for one target.
     uses = [u for u in machine.uses if is_fused(u) or target == "sm_90"]
@@ -52,12 +51,6 @@ def compile_target(module, title: str, text: str, world: World, target: str) -> 
     detail = few([str(f) for f in found]) or f"{len(made)} kernels"
     check, spent = f"compiles for {target} and passes the lints", time.perf_counter() - started
     return Row("all", check, f"{world_text(world)} ranks", not found, detail, spent)
-
-
-def gluon_here() -> int:
-    """The version of Gluon's interface that instances on such a GPU would find (runtime/warps.py)."""
-    major, minor = (int(n) for n in triton.__version__.split(".")[:2])
-    return 10 * major + min(minor, 9)
 
 
 def skipped(use: KernelUse) -> frozenset[str]:

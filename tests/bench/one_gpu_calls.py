@@ -8,29 +8,11 @@ import statistics
 from functools import partial
 
 import torch
-from local_ranks import LonePeer
+from local_ranks import GonePeer
 from modules import inputs, load
 from timing import capture, replay_us
 
-from chunkdsl.runtime.machine import Symmetric
-
 ROWS = (128, 512, 2048, 8192)
-LONG_AGO = 1 << 30  # an epoch that every flag has reached
-
-
-class GonePeer(LonePeer):
-    """Rank 0 of two. Rank 1's memory is here too; it holds zeros, and its flags are those of calls long ahead."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-
-    def symmetric(self, name, shape, dtype):
-        local, peers = (torch.zeros(shape, dtype=dtype, device=self.device) for _ in range(2))
-        if name.endswith(("_arrived", "_closed")):
-            local.fill_(LONG_AGO)
-        self._keep += [local, peers]
-        addresses = (local.data_ptr(), peers.data_ptr())
-        return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
 
 
 def calls_table(rounds: int) -> list[str]:

@@ -9,14 +9,13 @@ import statistics
 from functools import partial
 
 import torch
-from local_ranks import LonePeer
+from local_ranks import LONG_AGO, LonePeer
 from modules import load
 from timing import capture, replay_us
 
 from chunkdsl.runtime.machine import Symmetric
 
 M = 8192
-LONG_AGO = 1 << 30  # an epoch that every flag has reached
 
 
 class HostPeer(LonePeer):

@@ -10,11 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from local_ranks import LonePeer
+from local_ranks import GonePeer
 from modules import load, warps_in_tiles
 from timing import capture, replay_us
-
-from chunkdsl.runtime.machine import Symmetric
 
 SHAPES = [
     (8192, 8192, 3584), (4096, 4096, 7168), (4096, 4096, 1792), (8192, 7168, 8192), (8192, 14336, 4096),
@@ -29,24 +27,15 @@ FEW = [
     (512, 8192, 8192), (1024, 4096, 7168), (2048, 3072, 4096), (512, 14336, 4096), (2048, 4096, 7168),
 ]  # fmt: skip
 FORMS = ("alone", "waits", "signals")
-LONG_AGO = 1 << 30  # an epoch that every flag has reached
 
 
-class OneKernel(LonePeer):
+class OneKernel(GonePeer):
     """Launches nothing but the kernel called `wanted`, on `operands` in place of the two that it was given. Rank 0 of
     two; all that rank 1 sends arrived long ago, and what is pushed to it stays here."""
 
     def __init__(self) -> None:
-        super().__init__(2)
+        super().__init__()
         self.wanted, self.operands = None, None
-
-    def symmetric(self, name, shape, dtype):
-        local, peers = (torch.zeros(shape, dtype=dtype, device=self.device) for _ in range(2))
-        if name.endswith("_arrived"):
-            local.fill_(LONG_AGO)
-        self._keep += [local, peers]
-        addresses = (local.data_ptr(), peers.data_ptr())
-        return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
 
     def copy(self, *given):
         """Nothing has to come."""

@@ -15,6 +15,8 @@ import torch
 
 from chunkdsl.runtime.machine import Machine, Symmetric
 
+LONG_AGO = 1 << 30  # an epoch that every flag has reached
+
 
 def refuse_multicast() -> None:
     """SystemExit unless NVLink multicast is switched off: it can put a shared host out of service."""
@@ -145,6 +147,22 @@ class LonePeer(LocalMachine):
 
     def gather(self, tensor, flat=False):
         return (torch.cat if flat else torch.stack)([tensor] * self.world)
+
+
+class GonePeer(LonePeer):
+    """Rank 0 of two. Rank 1's memory is here too and holds zeros; its flags are those of calls long ahead, so nothing
+    is waited for, and what is pushed to it stays here."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    def symmetric(self, name, shape, dtype):
+        local, peers = (torch.zeros(shape, dtype=dtype, device=self.device) for _ in range(2))
+        if name.endswith(("_arrived", "_closed")):
+            local.fill_(LONG_AGO)
+        self._keep += [local, peers]
+        addresses = (local.data_ptr(), peers.data_ptr())
+        return Symmetric(local, addresses, torch.tensor(addresses, dtype=torch.int64, device=self.device))
 
 
 def run_ranks(world: int, sms: int, body) -> list:
